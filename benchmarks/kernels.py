@@ -42,7 +42,7 @@ from gantrymq.kernels.codes import MAX_HOST_TEXT
 from gantrymq.kernels.crc import HAS_CLMUL
 from gantrymq.kernels.encode import HOST_SIZE
 from gantrymq.kernels.queue_table import new_table, queue_count
-from gantrymq.store.record_batch import IndexEntries
+from gantrymq.store.log.record_batch import IndexEntries
 
 CHUNK = 16_384  # records of one batch, as the store has it
 LOG_BYTES = 300_000_000

@@ -9,7 +9,7 @@ from gantrymq.config.properties import parse_properties, read_settings
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.reader import StoreReader
-from gantrymq.store.recovery import Progress
+from gantrymq.store.recovery.recovery import Progress
 
 BROKER_CONF = """\
 # The store of the demo. RocketMQ's own keys: the Java broker opens the store with this file.

@@ -15,7 +15,7 @@ from demo.failure import DemoError, DifferenceError
 from demo.store_settings import open_store
 from demo.writer_process import Kill, Life, Workplace, run_writer
 from gantrymq.clock import Clock
-from gantrymq.store.recovery import Progress, RecoveryReport
+from gantrymq.store.recovery.recovery import Progress, RecoveryReport
 
 
 @dataclass(frozen=True, slots=True)

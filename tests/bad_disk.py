@@ -27,7 +27,7 @@ import pytest
 
 from gantrymq.errors import DiskError
 from gantrymq.fs import pages
-from gantrymq.store import mapped_file
+from gantrymq.store.log import mapped_file
 
 BLOCK_BYTES = 4096
 _IMAGE_BLOCKS, _KEPT_BLOCKS = 8192, 8128

@@ -23,8 +23,8 @@ from gantrymq.model import flags
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store.commit_log import CommitLog
-from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.log.mapped_file import MappedFile
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.put_result import PutMessageResult
 from gantrymq.store.reader import StoreReader

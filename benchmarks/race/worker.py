@@ -20,8 +20,8 @@ from typing import Any
 from gantrymq.config.properties import read_settings
 from gantrymq.model.message import Message
 from gantrymq.model.status import GetMessageStatus, PutMessageStatus
+from gantrymq.store.log.batch import PutBatchResult
 from gantrymq.store.message_store import MessageStore
-from gantrymq.store.put_batch import PutBatchResult
 from gantrymq.store.reader import StoreReader
 
 TOPIC = "bench"

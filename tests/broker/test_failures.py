@@ -23,7 +23,7 @@ from gantrymq.remoting.bodies.client import ConsumerData
 from gantrymq.remoting.codes import PullSysFlag, ResponseCode
 from gantrymq.remoting.headers.offset import UpdateConsumerOffsetRequestHeader
 from gantrymq.remoting.headers.topic import CreateTopicRequestHeader
-from gantrymq.store.appendable import AppendableMessage
+from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.put_result import PutMessageResult
 
 WAITING = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)

@@ -20,7 +20,7 @@ from gantrymq.model.message import Message
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.headers.topic import DeleteTopicRequestHeader
 from gantrymq.remoting.message_batch import BatchedMessage, encode_batch
-from gantrymq.store.appendable import AppendableMessage
+from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.put_result import PutMessageResult
 
 LARGE = bytes(_LARGE_BYTES)

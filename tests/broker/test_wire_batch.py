@@ -18,7 +18,7 @@ from gantrymq.model.host import Host
 from gantrymq.model.message import message_id
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.message_batch import BatchedMessage, decode_batch, encode_batch
-from gantrymq.store.appendable import AppendableMessage
+from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.put_result import PutMessageResult
 
 HOSTS = ("127.0.0.1:10911", "[::1]:10911")

@@ -13,7 +13,7 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.properties import encode_properties
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message
-from gantrymq.store.appendable import AppendableMessage
+from gantrymq.store.log.appendable import AppendableMessage
 
 HOSTS = ("127.0.0.1:10911", "[::1]:10911")
 MORE = {"MSG_REGION": "DefaultRegion"}

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from gantrymq.fs.memory import MemoryFileSystem
-from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.log.mapped_file import MappedFile
 
 SIZE = 1 << 20
 

@@ -15,7 +15,7 @@ from cli_cases import Outcome, Run
 
 from gantrymq.cli.application import application
 from gantrymq.model.message import Message
-from gantrymq.store.group_offsets import GroupAhead, GroupOffset
+from gantrymq.store.queue.group_offsets import GroupAhead, GroupOffset
 from gantrymq.tools import loss
 from gantrymq.tools.findings import Kind
 from store_cases import await_dispatch, open_store

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gantrymq.store import mapped_file
+from gantrymq.store.log import mapped_file
 
 PREFIX = "crash: "
 

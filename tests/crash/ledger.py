@@ -23,8 +23,8 @@ from gantrymq.format.record import Layout, decode_record
 from gantrymq.model import flags
 from gantrymq.model.message import SCHEDULE_TOPIC, Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store.consume_queue import ConsumeQueue
 from gantrymq.store.message_store import MessageStore
+from gantrymq.store.queue.consume_queue import ConsumeQueue
 from store_cases import physical
 
 NUMBER = "N"

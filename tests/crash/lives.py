@@ -23,8 +23,8 @@ from gantrymq.config.properties import read_settings
 from gantrymq.errors import GantrymqError
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.log.batch import PutBatchResult
 from gantrymq.store.message_store import MessageStore
-from gantrymq.store.put_batch import PutBatchResult
 from gantrymq.store.put_result import PutMessageResult
 from store_cases import odd_message
 

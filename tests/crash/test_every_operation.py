@@ -24,7 +24,7 @@ from gantrymq.errors import GantrymqError
 from gantrymq.fs.faulty import FaultyFileSystem, broken_disk, disk_full
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
-from gantrymq.store import mapped_file
+from gantrymq.store.log import mapped_file
 from gantrymq.store.message_store import MessageStore
 from store_cases import ROOT
 

@@ -17,7 +17,7 @@ from gantrymq.model.message import Message
 from gantrymq.store.geometry import require_store
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.ready_swap import ReadySwap
+from gantrymq.store.recovery.swap_journal import ReadySwap
 from gantrymq.tools.loss import LossAccount
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store

@@ -17,7 +17,7 @@ from typing import Any
 from gantrymq.config.properties import read_settings
 from gantrymq.model.message import LOOPBACK, Message
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store.appendable import AppendableMessage
+from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.message_store import MessageStore
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -11,9 +11,8 @@ from uses import WAYS, Trial, run_way
 
 from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.format.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
-from gantrymq.store.file_swap import WORK_DIRECTORY, FileSwap
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.ready_swap import ReadySwap
+from gantrymq.store.recovery.swap_journal import WORK_DIRECTORY, FileSwap, ReadySwap
 from store_cases import ROOT
 
 KINDS = (*"commitlog consumequeue consumequeue_ext index checkpoint config abort lock".split(), WORK_DIRECTORY)

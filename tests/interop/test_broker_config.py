@@ -15,7 +15,7 @@ from gantrymq.clock import SystemClock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.names import CONSUMER_OFFSET
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.store.config_file import ConfigFile
+from gantrymq.store.config_files import ConfigFile
 
 from .client_cases import SETTINGS, play, recorded
 from .java_cluster import JavaCluster

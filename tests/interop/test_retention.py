@@ -10,8 +10,8 @@ import pytest
 
 from gantrymq.clock import SystemClock
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.store.log.retention import CleanCommitLogService, CleanConsumeQueueService
 from gantrymq.store.message_store import MessageStore
-from gantrymq.store.retention import CleanCommitLogService, CleanConsumeQueueService
 from store_cases import SMALL, SMALL_KEYS, dump, open_reader, open_store
 
 from .java import JavaStore

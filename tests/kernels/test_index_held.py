@@ -12,9 +12,9 @@ from test_index import PlainIndexFile, filled, numbers
 
 from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, decode_entry
 from gantrymq.kernels.arrays import int64s
-from gantrymq.store import held_entries
-from gantrymq.store.held_entries import HeldEntries
-from gantrymq.store.record_batch import IndexEntries
+from gantrymq.store.index import index_file as held_entries
+from gantrymq.store.index.index_file import HeldEntries
+from gantrymq.store.log.record_batch import IndexEntries
 
 STORED_MS = 1_700_000_000_000
 Entries = list[tuple[int, int]]  # hash and place

@@ -10,10 +10,9 @@ from kernel_cases import random_log, seeds
 from gantrymq.kernels import codes
 from gantrymq.kernels.arrays import read_only
 from gantrymq.model.java import decode_utf8
-from gantrymq.store.index_entries import index_entries
-from gantrymq.store.queue_numbers import QueueNumbers
-from gantrymq.store.record_batch import RecordBatch
-from gantrymq.store.record_scan import DigestScan, RecordScan
+from gantrymq.store.index.index_dispatch import index_entries
+from gantrymq.store.log.record_batch import DigestScan, RecordBatch, RecordScan
+from gantrymq.store.queue.queue_units import QueueNumbers
 
 BASE = 1 << 30
 LEVELS = [1000, 5000]

@@ -18,13 +18,11 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import find_record
 from gantrymq.kernels.arrays import read_only
-from gantrymq.store import scan_ahead
-from gantrymq.store.commit_log import CommitLog
-from gantrymq.store.log_scanner import LogScanner
+from gantrymq.store.log import log_scanner as scan_ahead
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.log.log_scanner import LogScanner, ScanAhead
+from gantrymq.store.log.record_batch import DigestScan, RecordBatch
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.record_batch import RecordBatch
-from gantrymq.store.record_scan import DigestScan
-from gantrymq.store.scan_ahead import ScanAhead
 from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.log_reader import LogFileReader
 

@@ -30,7 +30,7 @@ from gantrymq.spark.read.batch import RocketMQReader
 from gantrymq.spark.read.log import read_run
 from gantrymq.spark.runs import LogPiece, LogRun
 from gantrymq.spark.selection import Selection
-from gantrymq.store.consume_queues import is_topic_storable
+from gantrymq.store.queue.consume_queues import is_topic_storable
 from gantrymq.tools.rebuild import rebuild_store
 from kernels.kernel_cases import random_record
 from store_cases import SMALL, numbered, open_store

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gantrymq.spark.plan.store_view import record_at_or_after
-from gantrymq.store import mapped_file
+from gantrymq.store.log import mapped_file
 from gantrymq.store.reader import StoreReader
 from store_cases import numbered, open_store
 

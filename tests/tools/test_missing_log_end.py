@@ -18,8 +18,8 @@ from gantrymq.errors import MissingLogEndError
 from gantrymq.format.checkpoint import Checkpoint, encode_checkpoint
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.store.missing_log import log_state
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.recovery.missing_log import log_state
 from gantrymq.tools.findings import Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store

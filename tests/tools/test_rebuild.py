@@ -17,7 +17,7 @@ from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.message_store import MessageStore
-from gantrymq.store.ready_swap import ReadySwap
+from gantrymq.store.recovery.swap_journal import ReadySwap
 from gantrymq.tools.findings import Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.verify import verify_store

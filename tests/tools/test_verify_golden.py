@@ -10,9 +10,9 @@ import pytest
 
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
+from gantrymq.store.log.retention import CleanConsumeQueueService
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.retention import CleanConsumeQueueService
 from gantrymq.tools.findings import Finding, Level
 from gantrymq.tools.verify import verify_store
 from golden_stores import NAMES, unpack

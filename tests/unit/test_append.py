@@ -13,7 +13,7 @@ from gantrymq.model.flags import TRANSACTION_PREPARED
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store.appendable import AppendableBatch, AppendableMessage
+from gantrymq.store.log.appendable import AppendableBatch, AppendableMessage
 from gantrymq.store.message_store import MessageStore
 from gated_file_system import GatedFileSystem
 from store_cases import BARE, await_dispatch, bodies, numbered, open_store

@@ -13,7 +13,7 @@ from gantrymq.errors import DiskFullError, SyncFailedError
 from gantrymq.fs.faulty import FaultyFileSystem
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.store.config_file import ConfigFile
+from gantrymq.store.config_files import ConfigFile
 from store_cases import files_of
 
 NOBODY = 65534

@@ -15,8 +15,8 @@ from gantrymq.format.record import SECTOR
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.memory import MemoryFileSystem
-from gantrymq.store.consume_queue import ConsumeQueue
-from gantrymq.store.consume_queue_ext import ConsumeQueueExt
+from gantrymq.store.queue.consume_queue import ConsumeQueue
+from gantrymq.store.queue.consume_queue_ext import ConsumeQueueExt
 
 ROOT = Path("/store/consumequeue")
 EXT_ROOT = Path("/store/consumequeue_ext")

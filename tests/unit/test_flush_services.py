@@ -17,16 +17,21 @@ from gantrymq.fs.faulty import FaultyFileSystem
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store import group_commit, put_batch
-from gantrymq.store.allocate import AllocateMappedFileService, NoBufferError, lend_buffer
 from gantrymq.store.checkpoint import StoreCheckpoint
-from gantrymq.store.commit_log import CommitLog
-from gantrymq.store.flush import CommitRealTimeService, FlushConsumeQueueService, FlushRealTimeService
-from gantrymq.store.flush_policy import FlushPolicy
-from gantrymq.store.group_commit import FlushRequest, GroupCommitService
+from gantrymq.store.log import batch as put_batch
+from gantrymq.store.log import flush as group_commit
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.log.file_allocation import AllocateMappedFileService, NoBufferError, TransientStorePool, lend_buffer
+from gantrymq.store.log.flush import (
+    CommitRealTimeService,
+    FlushConsumeQueueService,
+    FlushRealTimeService,
+    FlushRequest,
+    GroupCommitService,
+)
+from gantrymq.store.log.flush_policy import FlushPolicy
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.transient_pool import TransientStorePool
 from gated_file_system import GatedFileSystem
 from store_cases import BARE, NOON_MS, ROOT, await_dispatch, bodies, files_of, memory_store, numbered, open_store
 

@@ -18,7 +18,7 @@ import pytest
 from gantrymq.errors import DiskFullError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.checkpoint import StoreCheckpoint
-from gantrymq.store.config_file import ConfigFile
+from gantrymq.store.config_files import ConfigFile
 from gantrymq.store.paths import StorePaths
 
 GANTRYMQ = str(Path(sys.executable).with_name("gantrymq"))

@@ -14,7 +14,7 @@ from gantrymq import Message, MessageStore, MessageStoreConfig
 from gantrymq.format.names import offset_name
 from gantrymq.fs.holes import read_data
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.store.mapped_file import MEMORY_AHEAD
+from gantrymq.store.log.mapped_file import MEMORY_AHEAD
 from gantrymq.store.reader import StoreReader
 from store_cases import await_dispatch, open_store
 

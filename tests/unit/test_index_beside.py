@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gantrymq.errors import SyncFailedError
-from gantrymq.store.index_beside import IndexBeside
+from gantrymq.store.index.index_dispatch import IndexBeside
 
 
 class Dispatcher:

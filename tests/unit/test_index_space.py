@@ -11,9 +11,9 @@ from gantrymq.errors import DiskError, DiskFullError, SyncFailedError
 from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
-from gantrymq.store.index_file import IndexFile
-from gantrymq.store.index_service import IndexService
-from gantrymq.store.record_batch import IndexEntries
+from gantrymq.store.index.index_file import IndexFile
+from gantrymq.store.index.index_service import IndexService
+from gantrymq.store.log.record_batch import IndexEntries
 from store_cases import ROOT, SMALL, await_dispatch, bodies, open_store
 
 PAGE = 4096

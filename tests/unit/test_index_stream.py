@@ -12,9 +12,9 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.store import index_stream
-from gantrymq.store.index_service import IndexService
-from gantrymq.store.record_batch import IndexEntries
+from gantrymq.store.index import index_stream
+from gantrymq.store.index.index_service import IndexService
+from gantrymq.store.log.record_batch import IndexEntries
 from store_cases import ROOT, await_dispatch, bodies, numbered, open_store
 
 PAGE = 4096

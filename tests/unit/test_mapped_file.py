@@ -16,9 +16,9 @@ from gantrymq.fs.api import File, FileSystem
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
-from gantrymq.store import mapped_file
-from gantrymq.store.batch_columns import of_messages
-from gantrymq.store.mapped_file import PAGE_SIZE, MappedFile
+from gantrymq.store.log import mapped_file
+from gantrymq.store.log.batch import of_messages
+from gantrymq.store.log.mapped_file import PAGE_SIZE, MappedFile
 from store_cases import await_dispatch, bodies, odd_message, open_store
 
 SIZE = 1 << 20

@@ -10,8 +10,8 @@ from gantrymq.format.names import offset_name
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.memory import MemoryFileSystem
-from gantrymq.store.mapped_file import MappedFile
-from gantrymq.store.mapped_file_queue import MappedFileQueue
+from gantrymq.store.log.mapped_file import MappedFile
+from gantrymq.store.log.mapped_file_queue import MappedFileQueue
 
 DIRECTORY = Path("/store/log")
 SIZE = 8192

@@ -10,8 +10,8 @@ from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.message_store import MessageStore
-from gantrymq.store.owed_names import OwedNames
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue.consume_queues import OwedNames
 from gated_file_system import GatedFileSystem
 from store_cases import ROOT, await_dispatch, open_store
 

@@ -19,7 +19,8 @@ from gantrymq.errors import DiskError
 from gantrymq.fs.memory import MemoryFile, MemoryFileSystem
 from gantrymq.model.message import PROPERTY_CRC32, Message
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store import append, put_batch
+from gantrymq.store.log import append
+from gantrymq.store.log import batch as put_batch
 from gantrymq.store.message_store import MessageStore
 from gantrymq.tools.verify import verify_store
 from gated_file_system import GatedFileSystem

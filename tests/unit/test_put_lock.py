@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from gantrymq.store.put_lock import PutLock
+from gantrymq.store.log.append import PutLock
 
 
 def test_one_thread_at_a_time() -> None:

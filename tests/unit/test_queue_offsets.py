@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gantrymq.store.queue_offsets import believable, going_on
+from gantrymq.store.queue.queue_dispatch import believable, going_on
 
 FAR = 10**12  # so far into the log that any offset of these tests fits in front
 

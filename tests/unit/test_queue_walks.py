@@ -14,9 +14,9 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.fs.api import Entry
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
-from gantrymq.store.commit_log import CommitLog
+from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_listing import QueueListing
+from gantrymq.store.queue.queue_listing import QueueListing
 from store_cases import SMALL, await_dispatch, open_reader, open_store
 
 QUEUES = 30

@@ -12,9 +12,8 @@ from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.fs.faulty import FaultyFileSystem, broken_disk
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.store.file_swap import FileSwap
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.ready_swap import ReadySwap
+from gantrymq.store.recovery.swap_journal import FileSwap, ReadySwap
 from store_cases import ROOT, files_of
 
 WORK = ROOT / "rebuild.tmp"

@@ -7,8 +7,8 @@ import pytest
 
 from gantrymq.config.settings import MessageStoreConfig, RecoverRule
 from gantrymq.format.checkpoint import Checkpoint
-from gantrymq.store.mapped_file import MappedFile
-from gantrymq.store.recover_start import FirstRecord, StartRule
+from gantrymq.store.log.mapped_file import MappedFile
+from gantrymq.store.recovery.recover_start import FirstRecord, StartRule
 
 FILES = 20
 SECOND_MS = 1000

@@ -13,15 +13,15 @@ from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store import queue_dispatch
-from gantrymq.store.append import MessageAppender
-from gantrymq.store.appendable import AppendableMessage
 from gantrymq.store.checkpoint import StoreCheckpoint
-from gantrymq.store.commit_log import CommitLog
-from gantrymq.store.consume_queues import ConsumeQueues
+from gantrymq.store.log.append import MessageAppender
+from gantrymq.store.log.appendable import AppendableMessage
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_dispatch import Arrival, QueueDispatcher
-from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.queue import queue_dispatch
+from gantrymq.store.queue.consume_queues import ConsumeQueues
+from gantrymq.store.queue.queue_dispatch import Arrival, QueueDispatcher
 from gantrymq.store.reput import ReputMessageService
 from store_cases import BARE, NOON_MS, ROOT, files_of, numbered
 

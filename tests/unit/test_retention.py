@@ -16,11 +16,11 @@ from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.checkpoint import StoreCheckpoint
-from gantrymq.store.commit_log import CommitLog
-from gantrymq.store.consume_queues import ConsumeQueues
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.log.retention import CleanCommitLogService, CleanConsumeQueueService, DiskSpace, is_time_to_do
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.retention import CleanCommitLogService, CleanConsumeQueueService, DiskSpace, is_time_to_do
+from gantrymq.store.queue.consume_queues import ConsumeQueues
 from gated_file_system import GatedFileSystem
 from store_cases import NOON_MS, ROOT, SMALL, await_dispatch, bodies, numbered, open_store
 

@@ -13,10 +13,10 @@ from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model import fastjson
 from gantrymq.model.message import SCHEDULE_TOPIC, Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store.config_file import ConfigFile
+from gantrymq.store.config_files import ConfigFile
+from gantrymq.store.delay import ScheduleMessageService
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.put_result import PutMessageResult
-from gantrymq.store.schedule import ScheduleMessageService
 from store_cases import HOST_V4, HOST_V6, NOON_MS, ROOT, SMALL, await_dispatch, bodies, killed, open_store
 
 OFFSETS = ROOT / "config" / "delayOffset.json"

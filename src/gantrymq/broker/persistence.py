@@ -17,8 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from gantrymq.errors import GantrymqError, StoreError, UnusableFileError
 from gantrymq.fs.api import FileSystem
 from gantrymq.logs import get_logger
-from gantrymq.store.config_file import ConfigFile
-from gantrymq.store.config_tables import table_problems
+from gantrymq.store.config_files import ConfigFile, table_problems
 
 TOPICS = "topics.json"
 SUBSCRIPTION_GROUP = "subscriptionGroup.json"

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from gantrymq.errors import DiskError
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.model.status import GetMessageStatus
-from gantrymq.store.commit_log import CommitLog
-from gantrymq.store.consume_queue import ConsumeQueue
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.log.mapped_file import MappedFile
 from gantrymq.store.lookup import MessageLookup
-from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.queue.consume_queue import ConsumeQueue
 
 _UNITS_A_READ = 512
 _NO_RUN = -(1 << 64)  # a place that no unit can have

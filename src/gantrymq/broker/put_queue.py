@@ -24,7 +24,7 @@ from gantrymq.broker.waiting_room import WaitingRoom
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.logs import get_logger
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store.appendable import Appendable
+from gantrymq.store.log.appendable import Appendable
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.put_result import PutMessageResult
 

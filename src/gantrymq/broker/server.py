@@ -64,7 +64,7 @@ from gantrymq.remoting.transport.turns import FairTurns, in_slices
 from gantrymq.store.lost_routes import describe, user_topics
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.recovery import Progress
+from gantrymq.store.recovery.recovery import Progress
 
 _EXPIRE_INTERVAL_MS = 1_000
 _RATE_SAMPLE_MS = 1_000

@@ -14,9 +14,9 @@ import asyncio
 from gantrymq.errors import RemotingError
 from gantrymq.kernels.codes import CHECK_OFF
 from gantrymq.model.message import StoredMessage
-from gantrymq.store.log_scanner import LogScanner
+from gantrymq.store.log.log_scanner import LogScanner
+from gantrymq.store.log.record_batch import RecordScan
 from gantrymq.store.message_store import MessageStore
-from gantrymq.store.record_scan import RecordScan
 
 _MOST_WALKS = 16
 

@@ -24,8 +24,8 @@ from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.message_batch import MAX_PROPERTIES_LENGTH
-from gantrymq.store.appendable import AppendableBatch, NextOffsets, template_of
-from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.log.appendable import AppendableBatch, NextOffsets, template_of
+from gantrymq.store.log.mapped_file import MappedFile
 from gantrymq.store.put_result import PhyOffsets, PutMessageResult
 
 _WIRE_HEAD = struct.Struct(">IIIiI")  # size, magic, CRC, flag, length of the body
@@ -36,7 +36,7 @@ _TEMPLATE_BYTES = _WIRE_HEAD.size + _LENGTH.size  # of a message on the wire, wi
 
 @dataclass(slots=True)
 class WireRecords:
-    """A request that becomes records in one go, an :class:`~gantrymq.store.appendable.Appendable`.
+    """A request that becomes records in one go, an :class:`~gantrymq.store.log.appendable.Appendable`.
 
     What its ``body`` is, a subclass says.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gantrymq.broker.wire_batch import WireRecords
 from gantrymq.model.host import Host
-from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.log.mapped_file import MappedFile
 from gantrymq.store.put_result import PhyOffsets
 
 

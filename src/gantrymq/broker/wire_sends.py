@@ -20,8 +20,8 @@ from gantrymq.kernels.send_columns import PHY_OFFSET, QUEUE_ID, QUEUE_OFFSET
 from gantrymq.model import flags
 from gantrymq.model.host import Host
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store.appendable import NextOffsets, template_of
-from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.log.appendable import NextOffsets, template_of
+from gantrymq.store.log.mapped_file import MappedFile
 from gantrymq.store.put_result import PutMessageResult
 
 

@@ -19,7 +19,7 @@ from gantrymq.cli.terminal import DONE, FINDINGS, warn
 if TYPE_CHECKING:
     from gantrymq.cli.records import Record
     from gantrymq.cli.terminal import Report
-    from gantrymq.store.consume_queue import ConsumeQueue
+    from gantrymq.store.queue.consume_queue import ConsumeQueue
     from gantrymq.store.reader import StoreReader
 
 _STEP = "Reading messages"

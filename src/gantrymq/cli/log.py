@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
     from gantrymq.errors import DiskError, StoreError
     from gantrymq.fs.lost_pages import LostPages
-    from gantrymq.store.commit_log import CommitLog
-    from gantrymq.store.lost_records import LostRecords
-    from gantrymq.store.mapped_file import MappedFile
+    from gantrymq.store.log.commit_log import CommitLog
+    from gantrymq.store.log.mapped_file import MappedFile
+    from gantrymq.store.recovery.log_passes import LostRecords
 
 _RECORDS_A_SCAN = 4096
 _WINDOW_BYTES = 8 << 20
@@ -92,11 +92,11 @@ def open_log(path: Path, reading: Reading) -> OpenedLog:
     """The log of the store at ``path``. The view is private: loading must not even remove an empty file."""
     from gantrymq.fs.lost_pages import LostPages
     from gantrymq.fs.overlay import OverlayFileSystem
-    from gantrymq.store.commit_log import CommitLog
     from gantrymq.store.geometry import find_file_sizes, require_store
-    from gantrymq.store.log_view import end_short_files, fill_view
-    from gantrymq.store.missing_log import log_state
+    from gantrymq.store.log.commit_log import CommitLog
     from gantrymq.store.paths import StorePaths
+    from gantrymq.store.recovery.missing_log import log_state
+    from gantrymq.store.recovery.reader_views import end_short_files, fill_view
 
     paths = StorePaths.of(path, reading.config)
     lost = LostPages((paths.root, *paths.commit_logs))
@@ -128,7 +128,7 @@ def _first(items: Iterator[Item], most: int | None) -> Iterator[Item]:
 def _items(opened: OpenedLog, offset: int) -> Iterator[Item]:
     """Everything from ``offset`` on; the last item is the end's reason. Raises StoreError for an offset outside."""
     from gantrymq.errors import StoreError
-    from gantrymq.store.lost_records import LostRecords
+    from gantrymq.store.recovery.log_passes import LostRecords
 
     commit_log = opened.log
     lost, files = LostRecords(commit_log, opened.lost), commit_log.queue.files
@@ -181,7 +181,7 @@ def _items_of_file(file: MappedFile, position: int, lost: LostRecords) -> Genera
 
 def _reason(buffer: memoryview, position: int, rest: int, code: int) -> str:
     """Why the log ends here, in the contract's words."""
-    from gantrymq.store.record_scan import stop_reason
+    from gantrymq.store.log.record_batch import stop_reason
 
     stop = stop_reason(code) or StopReason.NO_BLANK
     if stop not in (StopReason.MAGIC, StopReason.SIZE):

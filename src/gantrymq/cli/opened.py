@@ -15,7 +15,7 @@ from gantrymq.cli.terminal import FINDINGS, UNREADABLE_HELP, is_unreadable, prog
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
     from gantrymq.errors import StoreError
-    from gantrymq.store.consume_queue import ConsumeQueue
+    from gantrymq.store.queue.consume_queue import ConsumeQueue
     from gantrymq.store.reader import StoreReader
 
 

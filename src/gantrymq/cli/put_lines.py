@@ -12,8 +12,8 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.model.host import Host
 from gantrymq.model.message import SCHEDULE_TOPIC, Message, message_id
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store.consume_queues import is_topic_storable
 from gantrymq.store.message_store import MessageStore
+from gantrymq.store.queue.consume_queues import is_topic_storable
 
 _READ_BYTES = 1 << 20
 _TOO_LONG = b"\0"  # stands for a line whose bytes were not kept; no JSON begins with it

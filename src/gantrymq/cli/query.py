@@ -73,7 +73,7 @@ def query(
     """
     from gantrymq.cli.opened import open_reader
     from gantrymq.cli.records import RecordRows
-    from gantrymq.store.index_service import EVERYTHING_MS
+    from gantrymq.store.index.index_service import EVERYTHING_MS
 
     with closing(open_reader(store, read_options(config, set_))) as reader:
         end_ms = EVERYTHING_MS if end is None else end

@@ -25,8 +25,8 @@ from gantrymq.model.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
 from gantrymq.model.host import Host
 from gantrymq.model.java import decode_utf8
 from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_TAGS
-from gantrymq.store.commit_log import CommitLog, fetch_record
-from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.log.commit_log import CommitLog, fetch_record
+from gantrymq.store.log.mapped_file import MappedFile
 
 MOST_AT_ONCE = 2_048
 

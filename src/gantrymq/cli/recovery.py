@@ -12,7 +12,7 @@ from gantrymq.cli.terminal import DONE, FINDINGS, warn
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
     from gantrymq.errors import StoreError
-    from gantrymq.store.recovery import RecoveryReport
+    from gantrymq.store.recovery.recovery import RecoveryReport
     from gantrymq.tools.log_claims import LogClaims
     from gantrymq.tools.loss import LossAccount
 

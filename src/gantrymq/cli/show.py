@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gantrymq.cli.records import Record
     from gantrymq.config.properties import Reading
     from gantrymq.errors import StoreError
-    from gantrymq.store.commit_log import CommitLog
+    from gantrymq.store.log.commit_log import CommitLog
     from gantrymq.store.reader import StoreReader
 
 _MSG_ID_DIGITS = (32, 56)

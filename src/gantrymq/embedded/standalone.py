@@ -28,7 +28,7 @@ from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from gantrymq.remoting.transport.client import RemotingClient
 from gantrymq.remoting.transport.tls import TlsServer
-from gantrymq.store.recovery import Progress
+from gantrymq.store.recovery.recovery import Progress
 
 NAMESRV_FOLDER = "namesrv"
 _READY_WITHIN_S = 10.0

@@ -12,7 +12,7 @@ from gantrymq.kernels.queue_table import grow, new_table, queue_count, queue_of
 from gantrymq.model.java import decode_utf8
 from gantrymq.spark.runs import ENDLESS, Bounds, QueueBounds
 from gantrymq.spark.selection import QueueKey, Selection
-from gantrymq.store.consume_queues import is_topic_storable
+from gantrymq.store.queue.consume_queues import is_topic_storable
 from gantrymq.tools.buffers import texts_array
 
 _EVERYTHING = Bounds(-(1 << 63), ENDLESS, 0)

@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 from gantrymq.format.names import DELETED_TOPICS
 from gantrymq.fs.api import FileSystem
-from gantrymq.store.config_file import ConfigFile
-from gantrymq.store.config_tables import table_problems
+from gantrymq.store.config_files import ConfigFile, table_problems
 from gantrymq.store.paths import StorePaths
 
 _TABLE, _LAST, _END, _DELAYED = "deletedTopics", "lastOffset", "endOffset", "delayedOffset"

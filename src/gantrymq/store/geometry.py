@@ -23,9 +23,8 @@ from gantrymq.format.names import CONFIG, LOCK, SALVAGE_MARK, is_index_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import Bytes, Entry, File, FileSystem
 from gantrymq.fs.holes import data_end
-from gantrymq.store.offset_files import offset_files
-from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_names import queue_directories
+from gantrymq.store.paths import StorePaths, offset_files
+from gantrymq.store.queue.queue_listing import queue_directories
 
 INDEX_KEYS = ("maxHashSlotNum", "maxIndexNum")
 UNFINISHED_SALVAGE = (

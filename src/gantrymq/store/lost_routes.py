@@ -13,7 +13,7 @@ from gantrymq.format.names import CONSUMER_OFFSET
 from gantrymq.fs.api import FileSystem
 from gantrymq.model.message import SCHEDULE_TOPIC
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_names import queue_directories
+from gantrymq.store.queue.queue_listing import queue_directories
 
 TOPICS = "topics.json"
 _BROKER_TABLES = ("subscriptionGroup.json", CONSUMER_OFFSET)

@@ -29,32 +29,40 @@ from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.service.runner import Service, ServiceRunner
-from gantrymq.store.allocate import AllocateMappedFileService, left_for_queues_bytes, lend_buffer
-from gantrymq.store.append import MessageAppender
-from gantrymq.store.config_file import ConfigFile
-from gantrymq.store.consume_queue import ConsumeQueue
-from gantrymq.store.flush import CommitRealTimeService, FlushConsumeQueueService, FlushRealTimeService
-from gantrymq.store.flush_policy import FlushPolicy
+from gantrymq.store.config_files import ConfigFile
+from gantrymq.store.delay import ScheduleMessageService
 from gantrymq.store.geometry import find_file_sizes, require_store
-from gantrymq.store.group_commit import FlushRequest, GroupCommitService
-from gantrymq.store.group_offsets import set_back
-from gantrymq.store.index_dispatch import IndexDispatcher
+from gantrymq.store.index.index_dispatch import IndexDispatcher
+from gantrymq.store.log.append import MessageAppender, PutLock
+from gantrymq.store.log.file_allocation import (
+    AllocateMappedFileService,
+    TransientStorePool,
+    left_for_queues_bytes,
+    lend_buffer,
+)
+from gantrymq.store.log.flush import (
+    CommitRealTimeService,
+    FlushConsumeQueueService,
+    FlushRealTimeService,
+    FlushRequest,
+    GroupCommitService,
+)
+from gantrymq.store.log.flush_policy import FlushPolicy
+from gantrymq.store.log.mapped_file import MappedFile
+from gantrymq.store.log.retention import CleanCommitLogService, CleanConsumeQueueService, DiskSpace
 from gantrymq.store.lookup import MessageLookup
-from gantrymq.store.mapped_file import MappedFile
-from gantrymq.store.missing_log import require_whole_log
 from gantrymq.store.opening import load_index, load_parts, require_own_queues
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.put_lock import PutLock
 from gantrymq.store.put_result import PutMessageResult
-from gantrymq.store.queue_dispatch import Arrival, QueueDispatcher
-from gantrymq.store.queue_view import require_ext_files
-from gantrymq.store.ready_swap import ReadySwap
-from gantrymq.store.recovery import Progress, Recovery, RecoveryReport
+from gantrymq.store.queue.consume_queue import ConsumeQueue
+from gantrymq.store.queue.group_offsets import set_back
+from gantrymq.store.queue.queue_dispatch import Arrival, QueueDispatcher
+from gantrymq.store.recovery.missing_log import require_whole_log
+from gantrymq.store.recovery.reader_views import require_ext_files
+from gantrymq.store.recovery.recovery import Progress, Recovery, RecoveryReport
+from gantrymq.store.recovery.swap_journal import ReadySwap
 from gantrymq.store.reput import ReputMessageService
-from gantrymq.store.retention import CleanCommitLogService, CleanConsumeQueueService, DiskSpace
-from gantrymq.store.schedule import ScheduleMessageService
 from gantrymq.store.store_watch import StoreWatch
-from gantrymq.store.transient_pool import TransientStorePool
 from gantrymq.store.writing import WritingStore
 
 _LOGGER = logging.getLogger(__name__)

@@ -15,14 +15,14 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import MisfiledQueueError
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.checkpoint import StoreCheckpoint
-from gantrymq.store.commit_log import CommitLog
-from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.deleted_topics import DeletedTopics
 from gantrymq.store.geometry import find_file_sizes, find_index_geometry
-from gantrymq.store.index_service import IndexService
-from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.index.index_service import IndexService
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.log.mapped_file import MappedFile
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_owner import JudgedFile, judge_queue_files, misfiled_queues
+from gantrymq.store.queue.consume_queues import ConsumeQueues
+from gantrymq.store.queue.owner import JudgedFile, judge_queue_files, misfiled_queues
 
 
 @dataclass(slots=True)

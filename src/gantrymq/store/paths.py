@@ -1,7 +1,7 @@
-"""Where the parts of a store lie: below its root, but for a commit log that the settings put elsewhere.
+"""Where the parts of a store lie, and the files of a directory that are named by an offset.
 
-The only place that knows of storePathCommitLog and readOnlyCommitLogStorePaths: a part of the program that looks for
-a file of a store takes its directory from here.
+Everything lies below the root, except a commit log that the settings put elsewhere. Only this module knows
+storePathCommitLog and readOnlyCommitLogStorePaths: code that looks for a file of a store takes its directory from here.
 
 Source: StorePathConfigHelper, MessageStoreConfig.getStorePathCommitLog.
 """
@@ -9,13 +9,16 @@ Source: StorePathConfigHelper, MessageStoreConfig.getStorePathCommitLog.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError, StoreError
 from gantrymq.format import names
+from gantrymq.format.names import parse_offset_name
+from gantrymq.fs.api import FileSystem
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +122,22 @@ class StorePaths:
     def name_of(self, path: Path) -> Path:
         """A path as findings and reports show it: relative to the store, or as it is where it lies elsewhere."""
         return path.relative_to(self.root) if path.is_relative_to(self.root) else path
+
+
+class OffsetFile(NamedTuple):
+    """One file: ``offset`` is where it begins, as its name says."""
+
+    path: Path
+    offset: int
+    size_bytes: int
+
+
+def offset_files(fs: FileSystem, directories: Iterable[Path]) -> list[OffsetFile]:
+    """The files in ``directories`` whose name is an offset, by it. Whatever else is there belongs to somebody else."""
+    found = []
+    for directory in directories:
+        for entry in fs.scan(directory):
+            offset = None if entry.is_directory or entry.is_special else parse_offset_name(entry.name)
+            if offset is not None:
+                found.append(OffsetFile(directory / entry.name, offset, entry.size_bytes))
+    return sorted(found, key=lambda file: (file.offset, file.path))

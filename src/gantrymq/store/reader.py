@@ -32,28 +32,28 @@ from gantrymq.fs.lock_holder import lock_holder
 from gantrymq.fs.lost_pages import LostPages
 from gantrymq.fs.overlay import OverlayFileSystem
 from gantrymq.model.message import StoredMessage
-from gantrymq.store.commit_log import CommitLog
-from gantrymq.store.consume_queue import ConsumeQueue
-from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.geometry import find_file_sizes, require_store
-from gantrymq.store.log_view import end_short_files, fill_view
-from gantrymq.store.lookup import MessageLookup
-from gantrymq.store.lost_records import LostRecords
-from gantrymq.store.missing_log import log_state
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.lookup import MessageLookup, ReadingStore
 from gantrymq.store.opening import StoreParts, load_parts, misfiled_in
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_dispatch import QueueDispatcher
-from gantrymq.store.queue_view import (
+from gantrymq.store.queue.consume_queue import ConsumeQueue
+from gantrymq.store.queue.consume_queues import ConsumeQueues
+from gantrymq.store.queue.queue_dispatch import QueueDispatcher
+from gantrymq.store.recovery.log_passes import LostRecords
+from gantrymq.store.recovery.missing_log import log_state
+from gantrymq.store.recovery.reader_views import (
     cut_damaged_queues,
     cut_misfiled_queues,
     damaged_ext_files,
+    end_short_files,
+    fill_view,
     read_queues,
     told_errors,
 )
-from gantrymq.store.reading import ReadingStore
-from gantrymq.store.ready_swap import ReadySwap
-from gantrymq.store.recovered_index import RecoveredIndex
-from gantrymq.store.recovery import Progress, Recovery, RecoveryReport
+from gantrymq.store.recovery.recovered_index import RecoveredIndex
+from gantrymq.store.recovery.recovery import Progress, Recovery, RecoveryReport
+from gantrymq.store.recovery.swap_journal import ReadySwap
 
 
 class StoreReader(ReadingStore):

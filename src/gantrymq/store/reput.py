@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 from gantrymq.format.record import CheckCRC
 from gantrymq.format.stop_reason import StopReason
-from gantrymq.store.commit_log import CommitLog
-from gantrymq.store.index_dispatch import IndexDispatcher
-from gantrymq.store.log_scanner import LogScanner
-from gantrymq.store.queue_dispatch import QueueDispatcher
-from gantrymq.store.record_scan import RecordScan, check_code
+from gantrymq.store.index.index_dispatch import IndexDispatcher
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.log.log_scanner import LogScanner
+from gantrymq.store.log.record_batch import RecordScan, check_code
+from gantrymq.store.queue.queue_dispatch import QueueDispatcher
 
 _LEAST_REST_MS, _MOST_REST_MS = 1.0, 5.0  # RocketMQ's sleeps for the former
 _REST_A_RECORD_MS = 0.5

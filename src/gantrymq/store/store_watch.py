@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from gantrymq.errors import NotInPlaceError
 from gantrymq.fs.api import FileLock, FileSystem, Identity
-from gantrymq.store.commit_log import CommitLog
-from gantrymq.store.index_service import IndexService
+from gantrymq.store.index.index_service import IndexService
+from gantrymq.store.log.commit_log import CommitLog
 
 Item = TypeVar("Item")
 

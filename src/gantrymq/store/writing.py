@@ -16,23 +16,22 @@ from gantrymq.errors import DiskFullError, StoreClosedError, StoreError, SyncFai
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.store.allocate import NoBufferError
-from gantrymq.store.append import MessageAppender
-from gantrymq.store.appendable import Appendable, AppendableMessage
-from gantrymq.store.commit_log import CommitLog
-from gantrymq.store.flush_policy import FlushPolicy
-from gantrymq.store.group_commit import FlushRequest
-from gantrymq.store.put_batch import PutBatchResult, columns_of, messages_of
-from gantrymq.store.put_lock import PutLock
+from gantrymq.store.log.append import MessageAppender, PutLock
+from gantrymq.store.log.appendable import Appendable, AppendableMessage
+from gantrymq.store.log.batch import PutBatchResult, columns_of, messages_of
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.log.file_allocation import NoBufferError
+from gantrymq.store.log.flush import FlushRequest
+from gantrymq.store.log.flush_policy import FlushPolicy
+from gantrymq.store.lookup import ReadingStore
 from gantrymq.store.put_result import PutMessageResult
-from gantrymq.store.reading import ReadingStore
 
 if TYPE_CHECKING:
     import asyncio
 
     import pyarrow as pa
 
-    from gantrymq.store.loop_flush import LoopFlush
+    from gantrymq.store.log.flush import LoopFlush
 
 _PUT_OK = PutMessageStatus.PUT_OK  # an enumeration's members are looked up slowly
 
@@ -73,7 +72,7 @@ class WritingStore(ReadingStore):
         return result
 
     def put_batch(self, batch: Sequence[Message] | pa.Table) -> PutBatchResult:
-        """Store a list of messages, or the rows of an Arrow table (columns: ``gantrymq.store.put_batch``), in order.
+        """Store a list of messages, or the rows of an Arrow table (columns: ``gantrymq.store.log.batch``), in order.
 
         They are acknowledged together. A message that cannot be stored is reported in the result and the others go
         on. Raises DiskFullError (what stands in front of the message that did not fit is stored), StoreClosedError,
@@ -234,7 +233,7 @@ class WritingStore(ReadingStore):
         """That of the running event loop."""
         import asyncio
 
-        from gantrymq.store.loop_flush import LoopFlush
+        from gantrymq.store.log.flush import LoopFlush
 
         loop = asyncio.get_running_loop()
         found = self._loop_flushes.get(loop)

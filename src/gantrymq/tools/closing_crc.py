@@ -16,7 +16,7 @@ from gantrymq.kernels import codes
 from gantrymq.kernels.api import scan
 from gantrymq.kernels.arrays import new_columns
 from gantrymq.model.message import PROPERTY_CRC32
-from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.log.record_batch import RecordBatch
 
 _BEGIN = np.frombuffer(PROPERTY_CRC32.encode() + b"\x01", np.uint8)
 

@@ -34,12 +34,12 @@ from gantrymq.kernels import codes
 from gantrymq.kernels.arrays import Int64s
 from gantrymq.model.flags import COMPRESSED
 from gantrymq.model.java import decode_utf8
-from gantrymq.store.consume_queues import is_topic_storable
-from gantrymq.store.log_scanner import one_ahead
+from gantrymq.store.log.log_scanner import one_ahead
+from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_numbers import QueueNumbers
-from gantrymq.store.record_batch import RecordBatch
-from gantrymq.store.recovery import Progress
+from gantrymq.store.queue.consume_queues import is_topic_storable
+from gantrymq.store.queue.queue_units import QueueNumbers
+from gantrymq.store.recovery.recovery import Progress
 from gantrymq.tools.arrow_batches import ArrowBatches
 from gantrymq.tools.disk_room import log_bytes, require_room
 from gantrymq.tools.export_account import account_of, choices_of, misnamed, needed_choices

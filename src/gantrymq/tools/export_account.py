@@ -18,8 +18,8 @@ from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.format.record import MIN_RECORD_SIZE
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
-from gantrymq.store.consume_queues import is_topic_storable
-from gantrymq.store.queue_owner import is_one_damage
+from gantrymq.store.queue.consume_queues import is_topic_storable
+from gantrymq.store.queue.owner import is_one_damage
 from gantrymq.tools.coverage import Coverage
 from gantrymq.tools.export_plan import ExportPlan
 from gantrymq.tools.foreign_log_files import not_compared

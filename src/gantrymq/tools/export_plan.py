@@ -23,9 +23,9 @@ from gantrymq.fs.lock_holder import lock_holder
 from gantrymq.kernels import codes
 from gantrymq.store.deleted_topics import DeletedTopics
 from gantrymq.store.geometry import require_store
+from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.reader import StoreReader
-from gantrymq.store.record_batch import RecordBatch
 from gantrymq.tools.filed_queues import FiledQueues, filed
 from gantrymq.tools.foreign_log_files import mark_foreign
 from gantrymq.tools.log_files import LogFile

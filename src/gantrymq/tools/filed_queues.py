@@ -20,9 +20,8 @@ from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import Entry, File, FileSystem
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_listing import list_queues
-from gantrymq.store.queue_names import QueueName
-from gantrymq.store.queue_owner import JudgedFile, RecordPlace, Slot, judge_queue_files
+from gantrymq.store.queue.owner import JudgedFile, RecordPlace, Slot, judge_queue_files
+from gantrymq.store.queue.queue_listing import QueueName, list_queues
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.loss import MisfiledQueue
 from gantrymq.tools.queue_account import LogExtent, LostPlaces

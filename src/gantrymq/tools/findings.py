@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from gantrymq.store.consume_queue import REBUILD
+from gantrymq.store.queue.consume_queue import REBUILD
 from gantrymq.store.remedies import SALVAGE
 
 

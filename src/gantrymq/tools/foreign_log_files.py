@@ -28,8 +28,8 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
 from gantrymq.kernels.arrays import Int64s
 from gantrymq.model.flags import is_consumable
+from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.record_batch import RecordBatch
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.log_reader import LogFileReader
 from gantrymq.tools.loss import NotCompared

@@ -18,9 +18,9 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.format.queue_ext import is_address
 from gantrymq.fs.api import FileSystem
-from gantrymq.store.consume_queue import ConsumeQueue
-from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue.consume_queue import ConsumeQueue
+from gantrymq.store.queue.consume_queues import ConsumeQueues
 from gantrymq.tools.intact_records import FoundRecords
 from gantrymq.tools.queue_account import LostPlaces
 from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories

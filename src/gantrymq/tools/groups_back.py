@@ -1,4 +1,4 @@
-"""Consumer groups set back to the end of queues that a tool has made: :mod:`gantrymq.store.group_offsets`.
+"""Consumer groups set back to the end of queues that a tool has made: :mod:`gantrymq.store.queue.group_offsets`.
 
 Thread rule: plain functions.
 """
@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from functools import cache
 
 from gantrymq.fs.api import FileSystem
-from gantrymq.store.group_offsets import EndOf, GroupAhead, groups_ahead, read_group_offsets, set_back
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue.group_offsets import EndOf, GroupAhead, groups_ahead, read_group_offsets, set_back
 from gantrymq.tools.queue_files import QueueFiles, queue_directories
 
 

@@ -28,8 +28,8 @@ from gantrymq.fs.api import Bytes
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import index_chains, index_compare, index_hashes
 from gantrymq.kernels.codes import SURELY_BEHIND
-from gantrymq.store.index_entries import index_entries
-from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.index.index_dispatch import index_entries
+from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.tools.bad_pages import ReadableBytes
 from gantrymq.tools.findings import Finding, Kind, Level
 from gantrymq.tools.index_comparison import KEPT, SHOWN, IndexComparison

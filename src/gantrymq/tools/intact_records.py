@@ -15,10 +15,8 @@ from gantrymq.format.names import offset_name
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
-from gantrymq.store.record_batch import RecordBatch
-from gantrymq.store.record_scan import Scan
-from gantrymq.store.scan_ahead import ScanAhead
-from gantrymq.store.torn import first_torn
+from gantrymq.store.log.log_scanner import ScanAhead
+from gantrymq.store.log.record_batch import RecordBatch, Scan, first_torn
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.log_reader import Broken, LogFileReader, Unreadable
 from gantrymq.tools.loss import LostRange

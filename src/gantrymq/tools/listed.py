@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from gantrymq.errors import DiskError, StorePermissionError
 from gantrymq.fs.api import Entry, File, FileSystem
-from gantrymq.store.queue_names import is_topic_name
+from gantrymq.store.queue.queue_listing import is_topic_name
 from gantrymq.tools.bad_pages import ask_twice
 from gantrymq.tools.loss import NotCompared
 

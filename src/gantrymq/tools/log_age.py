@@ -15,7 +15,7 @@ from gantrymq.clock import Clock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
-from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.log_reader import LogFileReader
 

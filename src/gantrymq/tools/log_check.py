@@ -21,8 +21,8 @@ from gantrymq.format.record import BLANK_SIZE
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.kernels import codes
 from gantrymq.model.java import decode_utf8
+from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.record_batch import RecordBatch
 from gantrymq.store.remedies import SALVAGE
 from gantrymq.tools.closing_crc import closes_with_crc
 from gantrymq.tools.findings import Finding, Kind, Level

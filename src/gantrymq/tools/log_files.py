@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gantrymq.fs.api import FileSystem
-from gantrymq.store.missing_log import one_of_each
-from gantrymq.store.offset_files import offset_files
-from gantrymq.store.paths import StorePaths
+from gantrymq.store.paths import StorePaths, offset_files
+from gantrymq.store.recovery.missing_log import one_of_each
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import MissingLogError
 from gantrymq.format.names import offset_name
 from gantrymq.fs.api import FileSystem
-from gantrymq.store.missing_log import first_record_offset, log_state, one_of_each
-from gantrymq.store.offset_files import offset_files
-from gantrymq.store.paths import StorePaths
+from gantrymq.store.paths import StorePaths, offset_files
+from gantrymq.store.recovery.missing_log import first_record_offset, log_state, one_of_each
 from gantrymq.tools.findings import Finding, Kind, Level
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
+from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.record_batch import RecordBatch
 from gantrymq.tools.log_files import LogFile, log_files
 from gantrymq.tools.log_reader import LogFileReader
 

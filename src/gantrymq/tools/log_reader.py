@@ -23,9 +23,8 @@ from gantrymq.fs.holes import data_end
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import find_record, scan
 from gantrymq.kernels.arrays import new_columns, read_only
-from gantrymq.store.record_batch import RecordBatch
-from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, RecordScan, Scan, stop_reason
-from gantrymq.store.scan_ahead import ScanAhead, of_data
+from gantrymq.store.log.log_scanner import ScanAhead, of_data
+from gantrymq.store.log.record_batch import LARGE_BATCH_RECORDS, RecordBatch, RecordScan, Scan, stop_reason
 from gantrymq.tools.bad_pages import ask_twice, read_by_pages
 from gantrymq.tools.closing_crc import mark_by_closing_crc
 from gantrymq.tools.log_files import LogFile

@@ -29,10 +29,10 @@ from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
 from gantrymq.model.message import PROPERTY_CRC32
-from gantrymq.store.log_scanner import one_ahead
-from gantrymq.store.queue_units import Renumbered
-from gantrymq.store.record_batch import RecordBatch
-from gantrymq.store.recovery import Progress
+from gantrymq.store.log.log_scanner import one_ahead
+from gantrymq.store.log.record_batch import RecordBatch
+from gantrymq.store.queue.queue_units import Renumbered
+from gantrymq.store.recovery.recovery import Progress
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords
 from gantrymq.tools.log_copy import LogCopy, encode_filler
 from gantrymq.tools.log_files import LogFile

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gantrymq.store.group_offsets import GroupAhead
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue.group_offsets import GroupAhead
 
 
 @dataclass(frozen=True, slots=True)

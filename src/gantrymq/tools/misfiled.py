@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
-from gantrymq.store.queue_names import QueueName
-from gantrymq.store.queue_owner import is_one_damage
+from gantrymq.store.queue.owner import is_one_damage
+from gantrymq.store.queue.queue_listing import QueueName
 from gantrymq.tools.queue_account import LostPlaces, Suspect
 from gantrymq.tools.queue_files import QueueFiles, as_units
 from gantrymq.tools.record_claims import claims_at

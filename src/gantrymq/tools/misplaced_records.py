@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from gantrymq.errors import StoreError
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
-from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.tools.bad_pages import read_part
 from gantrymq.tools.log_files import LogFile
 

@@ -17,10 +17,10 @@ from gantrymq.errors import DiskError
 from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.format.record import CheckCRC, Layout, decode_record
 from gantrymq.fs.api import FileSystem
-from gantrymq.store.commit_log import CommitLog
-from gantrymq.store.mapped_file import MappedFile
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.log.mapped_file import MappedFile
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.recover_start import FirstRecord, StartRule
+from gantrymq.store.recovery.recover_start import FirstRecord, StartRule
 from gantrymq.tools.loss import LossAccount, LostMessages, LostRange, ShortQueue
 
 _KEEPS = "store salvage keeps it"

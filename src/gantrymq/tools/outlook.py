@@ -21,10 +21,10 @@ from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels import codes
 from gantrymq.kernels.arrays import Int64s
+from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.reader import StoreReader
-from gantrymq.store.record_batch import RecordBatch
-from gantrymq.store.recovery import Progress
+from gantrymq.store.recovery.recovery import Progress
 from gantrymq.tools.export import RecordExport
 from gantrymq.tools.export_account import account_of, choices_of, misnamed, needed_choices
 from gantrymq.tools.export_parts import ExportReport

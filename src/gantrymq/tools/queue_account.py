@@ -25,8 +25,8 @@ from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
 from gantrymq.format.record import MIN_RECORD_SIZE
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels.arrays import Int64s
-from gantrymq.store.light_queues import is_light
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue.consume_queues import is_light
 from gantrymq.tools.doubtful_units import DoubtfulUnits
 from gantrymq.tools.loss import FilledSlots, LossAccount, LostMessages, LostRange, ShortQueue
 from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories

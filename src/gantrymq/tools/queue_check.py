@@ -20,12 +20,11 @@ from gantrymq.format.names import offset_name, parse_offset_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import Entry, FileSystem
 from gantrymq.model.java import decode_utf8
-from gantrymq.store.consume_queue import REBUILD
-from gantrymq.store.consume_queues import is_topic_storable
-from gantrymq.store.group_offsets import EndOf
-from gantrymq.store.queue_numbers import QueueNumbers
-from gantrymq.store.queue_units import QueueUnits, queue_units
-from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.log.record_batch import RecordBatch
+from gantrymq.store.queue.consume_queue import REBUILD
+from gantrymq.store.queue.consume_queues import is_topic_storable
+from gantrymq.store.queue.group_offsets import EndOf
+from gantrymq.store.queue.queue_units import QueueNumbers, QueueUnits, queue_units
 from gantrymq.tools.bad_pages import joined
 from gantrymq.tools.coverage import Coverage
 from gantrymq.tools.findings import Finding, Kind, Level

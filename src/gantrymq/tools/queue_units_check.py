@@ -22,8 +22,8 @@ from gantrymq.kernels import codes
 from gantrymq.kernels.api import tags_codes
 from gantrymq.model.flags import is_consumable
 from gantrymq.model.java import decode_utf8
-from gantrymq.store.light_queues import is_light, light_offset
-from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.log.record_batch import RecordBatch
+from gantrymq.store.queue.consume_queues import is_light, light_offset
 from gantrymq.store.remedies import SALVAGE
 from gantrymq.tools.bad_pages import read_part
 from gantrymq.tools.findings import Finding, Kind, Level

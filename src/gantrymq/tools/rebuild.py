@@ -1,11 +1,11 @@
 """Consume queues and index files anew from the commit log.
 
 What is made is what the store itself would have made by dispatching: the same dispatchers make it, byte for byte, from
-every whole record of the log. They write beside the store, into ``rebuild.tmp``; only when all of it is on the disk do
-the new files take the places of the old ones. Before the first one moves, it is on the disk that they are ready: a
-rebuild that was killed half-way is finished by the next open (:mod:`gantrymq.store.ready_swap`). For RocketMQ, which
-does not know of that, there are ``abort`` and a checkpoint that vouches for nothing, and it dispatches the whole log
-again; not where the log is damaged, for there it would be cut.
+every whole record of the log. They are written beside the store, into ``rebuild.tmp``, and replace the old files only
+when all of them are on the disk. A journal says so before the first file moves: the next open finishes a rebuild that
+was killed (:mod:`gantrymq.store.recovery.swap_journal`). RocketMQ does not know the journal. For it there are ``abort``
+and a checkpoint that covers nothing, so that it dispatches the whole log again, except where the log is damaged:
+RocketMQ would cut it there.
 
 The log is never changed. Damage in it is passed over and reported; the slots of lost messages are filled, so that
 offsets keep their meaning, and where nothing follows them the old units stay. Whether a topic was deleted and made anew
@@ -34,22 +34,20 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels import codes
 from gantrymq.store.checkpoint import StoreCheckpoint
-from gantrymq.store.commit_log import CommitLog
-from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.deleted_topics import DeletedTopics
-from gantrymq.store.file_swap import WORK_DIRECTORY, FileSwap, require_same_disk
 from gantrymq.store.geometry import require_store
-from gantrymq.store.index_beside import IndexBeside
-from gantrymq.store.index_dispatch import IndexDispatcher
-from gantrymq.store.index_service import IndexService
-from gantrymq.store.missing_log import require_whole_log
+from gantrymq.store.index.index_dispatch import IndexBeside, IndexDispatcher
+from gantrymq.store.index.index_service import IndexService
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.log.log_scanner import ScanAhead
+from gantrymq.store.log.record_batch import LARGE_BATCH_RECORDS, DigestScan
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_dispatch import BeginOf, QueueDispatcher
-from gantrymq.store.queue_units import PassedOver, Renumbered
-from gantrymq.store.ready_swap import ReadySwap
-from gantrymq.store.record_scan import LARGE_BATCH_RECORDS, DigestScan
-from gantrymq.store.recovery import Progress
-from gantrymq.store.scan_ahead import ScanAhead
+from gantrymq.store.queue.consume_queues import ConsumeQueues
+from gantrymq.store.queue.queue_dispatch import BeginOf, QueueDispatcher
+from gantrymq.store.queue.queue_units import PassedOver, Renumbered
+from gantrymq.store.recovery.missing_log import require_whole_log
+from gantrymq.store.recovery.recovery import Progress
+from gantrymq.store.recovery.swap_journal import WORK_DIRECTORY, FileSwap, ReadySwap, require_same_disk
 from gantrymq.tools.broken_blanks import forget_broken_blanks
 from gantrymq.tools.disk_room import most_unit_bytes, require_room, unit_bytes
 from gantrymq.tools.filed_queues import FiledAs, FiledQueues, filed

@@ -14,7 +14,7 @@ import numpy as np
 
 from gantrymq.kernels import codes
 from gantrymq.model.java import decode_utf8
-from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.tools.record_lookup import RecordLookup
 
 

@@ -16,7 +16,7 @@ from gantrymq.fs.api import File, FileSystem
 from gantrymq.kernels.api import read_each
 from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.model.java import decode_utf8
-from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.tools.bad_pages import ask_twice
 from gantrymq.tools.log_files import LogFile
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.kernels.arrays import Int64s
-from gantrymq.store.queue_names import QueueName
+from gantrymq.store.queue.queue_listing import QueueName
 from gantrymq.tools.record_claims import claims_at
 from gantrymq.tools.record_lookup import RecordLookup
 

@@ -8,9 +8,9 @@ Thread rule: plain functions.
 
 from __future__ import annotations
 
-from gantrymq.store.consume_queue import REBUILD
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.recovery import RecoveryReport
+from gantrymq.store.queue.consume_queue import REBUILD
+from gantrymq.store.recovery.recovery import RecoveryReport
 from gantrymq.tools.log_claims import LogClaims
 from gantrymq.tools.loss import LossAccount, LostMessages, LostRange, NotCompared, ShortQueue
 

@@ -19,10 +19,10 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, QueueEntry, encode_entry
 from gantrymq.fs.api import FileSystem
-from gantrymq.store.consume_queues import ConsumeQueues
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_names import QueueName
-from gantrymq.store.queue_units import PassedOver, Renumbered
+from gantrymq.store.queue.consume_queues import ConsumeQueues
+from gantrymq.store.queue.queue_listing import QueueName
+from gantrymq.store.queue.queue_units import PassedOver, Renumbered
 from gantrymq.tools.log_files import LogFile
 from gantrymq.tools.loss import LossAccount, LostRange, RepairedRecord
 from gantrymq.tools.misfiled import Candidate, Misfiled, by_holes, by_old_units, candidates_in

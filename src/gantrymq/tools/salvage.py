@@ -26,10 +26,10 @@ from gantrymq.format.record import BLANK_SIZE
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.store.config_file import parse_config, require_tables
+from gantrymq.store.config_files import parse_config, require_tables
 from gantrymq.store.geometry import INDEX_KEYS, LOG_SIZE_KEY, log_file_size
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.recovery import Progress
+from gantrymq.store.recovery.recovery import Progress
 from gantrymq.tools.disk_room import log_bytes, record_bytes, require_room
 from gantrymq.tools.filed_queues import filed
 from gantrymq.tools.foreign_log_files import mark_foreign

@@ -18,7 +18,7 @@ from pathlib import Path
 from gantrymq.errors import StoreError
 from gantrymq.format import names
 from gantrymq.fs.api import FileSystem
-from gantrymq.store.file_swap import clear_directory
+from gantrymq.store.recovery.swap_journal import clear_directory
 
 _WORK = "salvage.tmp"
 # In the order in which they move to their places.

@@ -16,11 +16,10 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.fs.replaced_file import MOST_BYTES
 from gantrymq.model.fastjson import repeated_keys
 from gantrymq.store.checkpoint import CLOCKS_DIFFER_MS
-from gantrymq.store.config_file import parse_config
-from gantrymq.store.config_tables import table_problems
-from gantrymq.store.group_offsets import GroupAhead
+from gantrymq.store.config_files import parse_config, table_problems
 from gantrymq.store.lost_routes import lost_routes
 from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue.group_offsets import GroupAhead
 from gantrymq.tools.bad_pages import read_part
 from gantrymq.tools.findings import RECOVER, Finding, Kind, Level
 

@@ -10,8 +10,7 @@ from gantrymq.errors import StoreError
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.geometry import INDEX_KEYS, QUEUE_SIZE_KEY, log_file_size, settled_size
-from gantrymq.store.offset_files import offset_files
-from gantrymq.store.paths import StorePaths
+from gantrymq.store.paths import StorePaths, offset_files
 from gantrymq.tools.index_files import find_index_files
 from gantrymq.tools.queue_files import queue_directories
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from gantrymq.store.queue_names import QueueName
-from gantrymq.store.queue_units import PassedOver, Renumbered
+from gantrymq.store.queue.queue_listing import QueueName
+from gantrymq.store.queue.queue_units import PassedOver, Renumbered
 from gantrymq.tools.loss import LostRange
 from gantrymq.tools.misfiled import lies_at
 from gantrymq.tools.queue_files import QueueFiles

@@ -30,12 +30,12 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.deleted_topics import DeletedTopics
 from gantrymq.store.geometry import log_file_size, require_store
-from gantrymq.store.group_offsets import groups_ahead, read_group_offsets
-from gantrymq.store.log_scanner import one_ahead
+from gantrymq.store.log.log_scanner import one_ahead
+from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue_view import damaged_ext_files
-from gantrymq.store.record_batch import RecordBatch
-from gantrymq.store.recovery import Progress
+from gantrymq.store.queue.group_offsets import groups_ahead, read_group_offsets
+from gantrymq.store.recovery.reader_views import damaged_ext_files
+from gantrymq.store.recovery.recovery import Progress
 from gantrymq.store.remedies import SALVAGE
 from gantrymq.tools.bad_pages import ReadableBytes
 from gantrymq.tools.findings import Finding, Kind, Level

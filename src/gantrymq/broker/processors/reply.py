@@ -35,7 +35,7 @@ from gantrymq.remoting.headers.send import (
     SendMessageResponseHeader,
 )
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.store.appendable import AppendableMessage
+from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.put_result import PutMessageResult
 
 _CALL_TIMEOUT_MS = 10_000

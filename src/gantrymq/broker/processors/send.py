@@ -57,7 +57,7 @@ from gantrymq.remoting.headers.send import (
 )
 from gantrymq.remoting.quick_answers import SendAnswers
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.store.appendable import Appendable, AppendableMessage, topic_bytes
+from gantrymq.store.log.appendable import Appendable, AppendableMessage, topic_bytes
 from gantrymq.store.put_result import PutMessageResult
 
 _DLQ_QUEUES = 1

@@ -29,7 +29,7 @@ from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand, encode_command
 from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.store.appendable import AppendableMessage
+from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.put_result import PutMessageResult
 
 _V3_4_9 = 121

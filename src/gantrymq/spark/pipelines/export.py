@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.spark.pipelines.jobs import TASK_BYTES, each, worth_a_task
 from gantrymq.spark.pipelines.mounts import Mount, shared_directory
-from gantrymq.store.recovery import Progress
+from gantrymq.store.recovery.recovery import Progress
 from gantrymq.tools.export import Exported, RecordExport, export_store
 from gantrymq.tools.export_files import ExportFormat
 from gantrymq.tools.export_parts import ExportParts, ExportReport

@@ -24,9 +24,9 @@ from gantrymq.format.names import following_index_name, index_name
 from gantrymq.fs.descriptors import named_errors
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels.arrays import Int64s
-from gantrymq.store.index_entries import index_entries
-from gantrymq.store.index_file import IndexFile
-from gantrymq.store.record_batch import IndexEntries, RecordBatch
+from gantrymq.store.index.index_dispatch import index_entries
+from gantrymq.store.index.index_file import IndexFile
+from gantrymq.store.log.record_batch import IndexEntries, RecordBatch
 
 _FIELDS = 3  # hash, physical offset, store time
 _ENTRY_BYTES = _FIELDS * 8

@@ -23,8 +23,8 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.spark.pipelines.jobs import each
 from gantrymq.spark.pipelines.mounts import Mount, shared_directory
 from gantrymq.spark.pipelines.rebuild import build_on
-from gantrymq.store.log_scanner import one_ahead
-from gantrymq.store.recovery import Progress
+from gantrymq.store.log.log_scanner import one_ahead
+from gantrymq.store.recovery.recovery import Progress
 from gantrymq.tools.intact_records import FoundRecords, IntactRecords, joined
 from gantrymq.tools.log_copy import end_file
 from gantrymq.tools.log_files import LogFile

@@ -25,11 +25,10 @@ from gantrymq.kernels import codes
 from gantrymq.model.java import decode_utf8
 from gantrymq.spark.pipelines.jobs import collected, guarded, item_numbers, numbers, packed, reduce_tasks, worth_a_task
 from gantrymq.spark.pipelines.mounts import Mount
-from gantrymq.store.consume_queue import UNIT_DTYPE
-from gantrymq.store.consume_queues import is_topic_storable
-from gantrymq.store.queue_numbers import QueueNumbers
-from gantrymq.store.queue_units import QueueUnits, queue_units
-from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.log.record_batch import RecordBatch
+from gantrymq.store.queue.consume_queue import UNIT_DTYPE
+from gantrymq.store.queue.consume_queues import is_topic_storable
+from gantrymq.store.queue.queue_units import QueueNumbers, QueueUnits, queue_units
 from gantrymq.tools.log_files import LogFile
 
 if TYPE_CHECKING:

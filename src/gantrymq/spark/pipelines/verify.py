@@ -28,8 +28,8 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.spark.pipelines.jobs import each
 from gantrymq.spark.pipelines.mounts import Mount
 from gantrymq.spark.pipelines.unit_rows import QueueRows, UnitRow, UnitRows, by_queue, result
-from gantrymq.store.log_scanner import one_ahead
-from gantrymq.store.record_batch import RecordBatch
+from gantrymq.store.log.log_scanner import one_ahead
+from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.tools.coverage import Coverage
 from gantrymq.tools.findings import Finding
 from gantrymq.tools.index_check import IndexCheck

@@ -24,8 +24,7 @@ from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.spark.locations import Location
 from gantrymq.spark.log_file import LogFile, NotThereError
 from gantrymq.spark.queue_filter import QueueFilter
-from gantrymq.store.record_batch import RecordBatch
-from gantrymq.store.torn import first_torn
+from gantrymq.store.log.record_batch import RecordBatch, first_torn
 
 _FIRST_READ_BYTES = 64 << 10
 _READ_BYTES = 4 << 20

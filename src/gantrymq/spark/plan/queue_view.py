@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
 from gantrymq.spark.plan.remote_store import RemoteQueue
-from gantrymq.store.consume_queue import ConsumeQueue
+from gantrymq.store.queue.consume_queue import ConsumeQueue
 
 
 class QueueView:

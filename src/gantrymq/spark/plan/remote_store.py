@@ -24,8 +24,8 @@ from gantrymq.model.message import StoredMessage
 from gantrymq.spark.locations import Location, entries_of
 from gantrymq.spark.log_file import LogFile, message_at
 from gantrymq.spark.plan.log_tail import LogTail
-from gantrymq.store.consume_queue import UNIT_DTYPE
-from gantrymq.store.queue_names import queue_id_of
+from gantrymq.store.queue.consume_queue import UNIT_DTYPE
+from gantrymq.store.queue.queue_listing import queue_id_of
 
 _BLOCK_UNITS = 3_276  # 64 KiB: what an object store gives as quickly as less
 _BLOCKS_KEPT = 256
@@ -41,7 +41,7 @@ class OffsetFile(NamedTuple):
 
 
 class RemoteQueue:
-    """One consume queue, with the part of :class:`gantrymq.store.consume_queue.ConsumeQueue` that planning asks for."""
+    """One consume queue, with the part of ``ConsumeQueue`` that planning uses."""
 
     def __init__(self, topic: str, queue_id: int, directory: Location, log_begin: int) -> None:
         self.topic, self.queue_id = topic, queue_id

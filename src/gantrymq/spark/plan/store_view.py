@@ -42,11 +42,11 @@ from gantrymq.spark.plan.log_tail import LogChangedError, LogTail
 from gantrymq.spark.plan.queue_view import QueueView
 from gantrymq.spark.plan.remote_store import OffsetFile, RemoteQueue, RemoteStore, files_in
 from gantrymq.spark.runs import LogPiece
-from gantrymq.store.consume_queue import ConsumeQueue
-from gantrymq.store.log_scanner import LogScanner
-from gantrymq.store.queue_names import queue_id_of
+from gantrymq.store.log.log_scanner import LogScanner
+from gantrymq.store.log.record_batch import RecordScan
+from gantrymq.store.queue.consume_queue import ConsumeQueue
+from gantrymq.store.queue.queue_listing import queue_id_of
 from gantrymq.store.reader import StoreReader
-from gantrymq.store.record_scan import RecordScan
 
 
 def require_log(location: Location) -> None:

@@ -36,7 +36,7 @@ from gantrymq.spark.read.queue_audit import QueueAudit
 from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.runs import ENDLESS, LogPiece, LogRun
 from gantrymq.spark.selection import QueueKey
-from gantrymq.store.record_scan import stop_reason
+from gantrymq.store.log.record_batch import stop_reason
 from gantrymq.tools.buffers import byte_buffer
 from gantrymq.tools.log_batch import LogBatch
 

@@ -31,7 +31,7 @@ from gantrymq.spark.log_file import BadSectorError, LogFile, NotThereError, mess
 from gantrymq.spark.plan.remote_store import files_in
 from gantrymq.spark.runs import ENDLESS, AuditPlan, Bounds, LogRun
 from gantrymq.spark.selection import QueueKey, with_namespace
-from gantrymq.store.consume_queue import UNIT_DTYPE
+from gantrymq.store.queue.consume_queue import UNIT_DTYPE
 from gantrymq.tools.log_batch import LogBatch
 
 _BLOCK_UNITS = 204  # 4 KiB: most looks are at one unit

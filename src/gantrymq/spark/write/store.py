@@ -27,12 +27,11 @@ from gantrymq.model.status import PutMessageStatus
 from gantrymq.spark.pyspark_api import DataSourceStreamArrowWriter
 from gantrymq.spark.write.options import WriteOptions
 from gantrymq.spark.write.writer_names import make_up
-from gantrymq.store.appendable import AppendableMessage
-from gantrymq.store.batch_columns import of_table
-from gantrymq.store.consume_queues import is_topic_storable
 from gantrymq.store.geometry import find_file_sizes
+from gantrymq.store.log.appendable import AppendableMessage
+from gantrymq.store.log.batch import messages_of, of_table
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.put_batch import messages_of
+from gantrymq.store.queue.consume_queues import is_topic_storable
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,0 +1,264 @@
+"""The files of ``config/``: JSON objects that are replaced as a whole, and the check of their tables.
+
+A load falls back to the ``.bak`` file.
+
+A broker accepts what its decoders accept and skips the rest, without a message. An operator would then look in vain
+for a topic or an offset. The check therefore names each value that cannot be true, with its path in the table.
+
+Thread rule: plain functions.
+
+Source: ConfigManager; TopicConfigManager, SubscriptionGroupManager, ConsumerOffsetManager, ScheduleMessageService,
+ConsumerFilterManager, TopicQueueMappingManager.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gantrymq.errors import UnusableFileError
+from gantrymq.format.names import CONSUMER_OFFSET, DELAY_OFFSET, DELETED_TOPICS
+from gantrymq.fs.api import FileSystem
+from gantrymq.fs.replaced_file import ReplacedFile, Value
+from gantrymq.model import fastjson
+from gantrymq.model.java import INT_MAX, LONG_MAX
+from gantrymq.model.message_queue import MOST_QUEUES
+
+_ALL_PERMISSIONS = 15
+
+
+class Problem(NamedTuple):
+    """What is wrong with the value at ``path`` (keys from the root on) of a table."""
+
+    path: tuple[str, ...]
+    text: str
+
+    def __str__(self) -> str:
+        """The path as JSON tools write it, and what is wrong."""
+        keys = (f".{key}" if key.isidentifier() else f"[{json.dumps(key, ensure_ascii=False)}]" for key in self.path)
+        return f"${''.join(keys)} {self.text}"
+
+
+Check = Callable[[Any, tuple[str, ...]], Iterator[Problem]]
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 40 else f"{text[:39]}…"
+
+
+def _is_number(value: Any, low: int, high: int) -> bool:
+    if isinstance(value, str):  # fastjson reads numbers in quotes
+        digits = value.removeprefix("-")
+        value = int(value) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None
+    is_int = type(value) is int or (type(value) is float and value.is_integer())
+    return is_int and low <= value <= high
+
+
+def _number(low: int, high: int = LONG_MAX) -> Check:
+    def check(value: Any, path: tuple[str, ...]) -> Iterator[Problem]:
+        if not _is_number(value, low, high):
+            yield Problem(path, f"is {_shown(value)}, not a number from {low} to {high}")
+
+    return check
+
+
+def _of(kind: type, name: str) -> Check:
+    def check(value: Any, path: tuple[str, ...]) -> Iterator[Problem]:
+        if not isinstance(value, kind):
+            yield Problem(path, f"is {_shown(value)}, not {name}")
+
+    return check
+
+
+_TEXT, _FLAG, _LIST = _of(str, "a text"), _of(bool, "true or false"), _of(list, "a list")
+
+
+def _fields(named_by: str = "", **checks: Check) -> Check:
+    """An object with these fields, of which each may be missing or null; ``named_by`` is one that repeats its key."""
+
+    def check(value: Any, path: tuple[str, ...]) -> Iterator[Problem]:
+        if not isinstance(value, dict):
+            yield Problem(path, f"is {_shown(value)}, not an object")
+            return
+        for key, one in checks.items():
+            if value.get(key) is not None:
+                yield from one(value[key], (*path, key))
+        if named_by and path and value.get(named_by) not in (None, path[-1]):
+            yield Problem((*path, named_by), f"is {_shown(value[named_by])}, not the key {_shown(path[-1])}")
+
+    return check
+
+
+def _table(of: Check, key: Check | None = None) -> Check:
+    """An object of any keys, or of those that ``key`` takes, with values that ``of`` takes."""
+
+    def check(value: Any, path: tuple[str, ...]) -> Iterator[Problem]:
+        if not isinstance(value, dict):
+            yield Problem(path, f"is {_shown(value)}, not an object")
+            return
+        for name, one in value.items():
+            if key is not None:
+                yield from (Problem((*path, name), f"has a key that {bad.text}") for bad in key(name, ()))
+            yield from of(one, (*path, name))
+
+    return check
+
+
+def _topic_at_group(value: Any, path: tuple[str, ...]) -> Iterator[Problem]:
+    if "@" not in value.strip("@"):
+        yield Problem(path, f"is {_shown(value)}, not topic@group")
+
+
+_VERSION = _fields(timestamp=_number(0), stateVersion=_number(0))
+_COMMITTED = _table(_table(_number(0), _number(0, INT_MAX)), _topic_at_group)
+_OFFSETS = _fields(
+    offsetTable=_COMMITTED,
+    resetOffsetTable=_COMMITTED,
+    pullOffsetTable=_COMMITTED,
+    groupTopicMap=_table(_LIST),
+    dataVersion=_VERSION,
+)
+_TOPIC = _fields(
+    "topicName",
+    topicName=_TEXT,
+    readQueueNums=_number(0, MOST_QUEUES),
+    writeQueueNums=_number(0, MOST_QUEUES),
+    perm=_number(0, _ALL_PERMISSIONS),
+    topicSysFlag=_number(0, INT_MAX),
+    order=_FLAG,
+    attributes=_table(_TEXT),
+)
+_GROUP = _fields(
+    "groupName",
+    groupName=_TEXT,
+    consumeEnable=_FLAG,
+    retryQueueNums=_number(0, MOST_QUEUES),
+    retryMaxTimes=_number(-1, INT_MAX),
+    brokerId=_number(0),
+    whichBrokerWhenConsumeSlowly=_number(0),
+    consumeTimeoutMinute=_number(0, INT_MAX),
+    attributes=_table(_TEXT),
+)
+_FILTER = _fields(
+    consumerGroup=_TEXT,
+    topic=_TEXT,
+    expression=_TEXT,
+    expressionType=_TEXT,
+    bornTime=_number(0),
+    deadTime=_number(0),
+    clientVersion=_number(0),
+)
+_MAPPING = _fields(
+    "topic",
+    topic=_TEXT,
+    bname=_TEXT,
+    totalQueues=_number(0, INT_MAX),
+    epoch=_number(-1),
+    hostedQueues=_table(_LIST, _number(0, INT_MAX)),
+)
+_DELETION = _fields(lastOffset=_number(0), endOffset=_number(0), delayedOffset=_number(0))
+_CHECKS: Mapping[str, Check] = {
+    "topics.json": _fields(topicConfigTable=_table(_TOPIC), dataVersion=_VERSION),
+    "subscriptionGroup.json": _fields(
+        subscriptionGroupTable=_table(_GROUP), forbiddenTable=_table(_table(_number(0, INT_MAX))), dataVersion=_VERSION
+    ),
+    CONSUMER_OFFSET: _OFFSETS,
+    "lmqConsumerOffset.json": _fields(lmqOffsetTable=_table(_number(0), _topic_at_group), dataVersion=_VERSION),
+    DELAY_OFFSET: _fields(offsetTable=_table(_number(0), _number(1, INT_MAX)), dataVersion=_VERSION),
+    "consumerFilter.json": _fields(
+        filterDataByTopic=_table(_fields("topic", topic=_TEXT, groupFilterData=_table(_FILTER)))
+    ),
+    "topicQueueMapping.json": _fields(topicQueueMappingInfoMap=_table(_MAPPING), dataVersion=_VERSION),
+    DELETED_TOPICS: _fields(
+        deletedTopics=_table(_fields(lastOffset=_number(0), endOffset=_number(0), delayedOffset=_number(0)))
+    ),
+}
+
+
+def table_problems(name: str, value: dict[str, Any]) -> Iterator[Problem]:
+    """What cannot be true in the file ``name`` of ``config/``, or in its ``.bak``, that holds ``value``."""
+    check = _CHECKS.get(name.removesuffix(".bak"))
+    if check is not None:
+        yield from check(value, ())
+
+
+def wrong_shape(name: str, value: dict[str, Any]) -> Problem | None:
+    """The first table in the file that is none, so that nothing in it can be used."""
+    return next((one for one in table_problems(name, value) if len(one.path) == 1), None)
+
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def parse_config(raw: bytes) -> dict[str, Any]:
+    """The JSON object in a file of ``config/``, as fastjson2 reads it; raises ValueError where there is none."""
+    value = fastjson.loads_edited(raw.decode("utf-8"), no_number=_no_number)
+    if not isinstance(value, dict):
+        raise ValueError("it holds something else than an object")
+    return value
+
+
+def require_tables(name: str, value: dict[str, Any]) -> dict[str, Any]:
+    """``value``, the object of the file ``name``; raises ValueError where one of its tables has another shape."""
+    problem = wrong_shape(name, value)
+    if problem is not None:
+        raise ValueError(str(problem))
+    return value
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number")
+
+
+class ConfigFile:
+    """The JSON object at ``path``. Thread rule: one thread."""
+
+    def __init__(self, fs: FileSystem, path: Path) -> None:
+        self._file = ReplacedFile(fs, path)
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self._file.path
+
+    @property
+    def has_backup(self) -> bool:
+        """Whether there is a version before it."""
+        return self._file.has_backup
+
+    @property
+    def refused(self) -> str:
+        """Why what was loaded is not what the file holds but its backup; empty where it is."""
+        return self._file.refused
+
+    def load(self) -> dict[str, Any]:
+        """The object; empty where neither the file nor its backup holds one. Raises DiskError.
+
+        What is wrong with the file is a warning: what is read so was written by a broker, and a start goes on.
+        """
+        try:
+            found = self.read(lambda value: require_tables(self.path.name, value))
+        except UnusableFileError as error:
+            _LOGGER.warning("%s cannot be used (%s): the store goes on without it", self.path, error.reason)
+            return {}
+        if self.refused:
+            instead = "its .bak is taken" if found is not None else "there is no .bak, and the store goes on without it"
+            _LOGGER.warning("%s cannot be used (%s): %s", self.path, self.refused, instead)
+        return found or {}
+
+    def read(self, use: Callable[[dict[str, Any]], Value], *, keeps_edits: bool = False) -> Value | None:
+        """What ``use`` makes of the object; where it raises ValueError or GantrymqError, of the one before it.
+
+        With ``keeps_edits`` the one before it only takes the place of a file that is missing or blank: what somebody
+        wrote into the file is not replaced by what is older. None where there is neither; raises DiskError, and
+        UnusableFileError where what there is will not do.
+        """
+        return self._file.load(lambda raw: use(parse_config(raw)), keeps_edits=keeps_edits)
+
+    def save(self, value: dict[str, Any]) -> None:
+        """Replace the object; returns when that is durable. Raises DiskFullError."""
+        self._file.replace(fastjson.dumps(value))

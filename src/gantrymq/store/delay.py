@@ -1,0 +1,178 @@
+"""Delayed messages: they wait in SCHEDULE_TOPIC_XXXX, queue = level - 1, until their time has come.
+
+A unit's tags code there is the deliver time in milliseconds. ``config/delayOffset.json`` keeps how far each level was
+delivered; it is written now and then, and only of deliveries that are durable, so a message may be delivered again
+after a crash, never lost. (RocketMQ writes it at any time: a power cut may take a delivery that the file counts.) What
+its topic refuses for good is passed over with a warning, or nothing behind it would ever be delivered.
+
+Thread rule: one runner steps; offsets are read from its thread only.
+
+Source: ScheduleMessageService.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.format.names import DELAY_OFFSET
+from gantrymq.format.queue_entry import QueueEntry
+from gantrymq.format.queue_ext import is_address
+from gantrymq.model.java import INT_MAX, LONG_MAX, parse_number
+from gantrymq.model.message import (
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    SCHEDULE_TOPIC,
+    Message,
+    StoredMessage,
+)
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.config_files import ConfigFile, table_problems
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.put_result import PutMessageResult
+from gantrymq.store.queue.consume_queue import ConsumeQueue
+from gantrymq.store.queue.consume_queues import ConsumeQueues, is_topic_storable
+
+_ENTRIES_A_STEP = 256
+_REFUSED_FOR_GOOD = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
+_LOGGER = logging.getLogger(__name__)
+
+
+class ScheduleMessageService:
+    """Delivers what is due. ``put(message)`` stores it in its real topic; what fails is tried again, unless refused.
+
+    ``is_durable(offset)`` says whether the log is on the disk up to there, ``is_deleted(topic, offset)`` whether a
+    topic was deleted after the message at an offset was put for it: it would make the topic's queues again.
+    """
+
+    name = "ScheduleMessageService"
+    interval_ms = 100
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        config: MessageStoreConfig,
+        put: Callable[[Message], PutMessageResult],
+        is_durable: Callable[[int], bool],
+        is_deleted: Callable[[str, int], bool],
+        file: ConfigFile,
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._delay_levels_ms = config.delay_levels_ms
+        self.config = config
+        self._put = put
+        self._is_durable = is_durable
+        self._is_deleted = is_deleted
+        self._file = file
+        self._saved_ms = 0
+        self.offsets = self._load()
+        self._dirty = False
+        self._waiting: tuple[int, dict[int, int]] | None = None  # to be saved, once the log is durable up to there
+
+    def _load(self) -> dict[int, int]:
+        """The offset of each level, corrected to what its queue has (correctDelayOffset)."""
+        kept = self._file.load()
+        self._version: dict[str, Any] | None = kept.get("dataVersion")
+        for problem in table_problems(DELAY_OFFSET, kept):
+            _LOGGER.warning("%s: %s; it is corrected, or passed over", self._file.path, problem)
+        table = kept.get("offsetTable", {})
+        offsets: dict[int, int] = {}
+        for text, offset in table.items() if isinstance(table, dict) else ():
+            level = _number(text)
+            if level >= 0 and type(offset) is int:
+                queue = self._queues.get(SCHEDULE_TOPIC, level - 1)
+                bounds = (queue.min_offset, queue.max_offset) if queue else (0, LONG_MAX)
+                offsets[level] = min(max(offset, bounds[0]), bounds[1])
+        return offsets
+
+    def step(self, now_ms: int) -> bool:
+        """Deliver what is due, some of each level; True where more is."""
+        more = False
+        for level, delay_ms in enumerate(self._delay_levels_ms, start=1):
+            queue = self._queues.get(SCHEDULE_TOPIC, level - 1)
+            if queue is not None:
+                more |= self._deliver(level, delay_ms, queue, now_ms)
+        if not 0 <= now_ms - self._saved_ms < self.config.flush_delay_offset_interval_ms:  # the clock may be set back
+            self._save(now_ms)
+        return more
+
+    def drain(self) -> None:
+        """Keep the offsets, with the log flushed before; what is not due waits for the next start."""
+        self._save(self._saved_ms)  # what had to wait
+        self._save(self._saved_ms)  # and what came after
+
+    def _deliver(self, level: int, delay_ms: int, queue: ConsumeQueue, now_ms: int) -> bool:
+        offset = min(max(self.offsets.get(level, 0), queue.min_offset), queue.max_offset)
+        units = queue.entries(offset, min(queue.max_offset - offset, _ENTRIES_A_STEP))
+        for unit in units.tolist():
+            entry = QueueEntry(*unit)
+            due_ms = queue.tags_code(entry.tags_code)
+            if is_address(due_ms):  # of an extended unit that is gone
+                due_ms = self._log.pickup_store_timestamp(entry.phy_offset, entry.size_bytes) + delay_ms
+            # A deliver time further away than the level allows is no deliver time: now.
+            if now_ms < due_ms <= now_ms + delay_ms:
+                return False
+            message = self._log.read(entry.phy_offset, entry.size_bytes)
+            if message is not None and not self._put_due(message):
+                return False
+            offset += 1
+            self.offsets[level] = offset
+            self._dirty = True
+        return offset < queue.max_offset and len(units) > 0
+
+    def _put_due(self, message: StoredMessage) -> bool:
+        """Store the message where it was meant to go; False where that must be tried again.
+
+        One that does not say where, or is refused there, is passed over.
+        """
+        topic = message.properties.get(PROPERTY_REAL_TOPIC, "")
+        queue_id = _number(message.properties.get(PROPERTY_REAL_QUEUE_ID, ""))
+        if not is_topic_storable(topic) or queue_id < 0:
+            return True
+        if self._is_deleted(topic, message.phy_offset):
+            text = "the delayed message at offset %d is not delivered, for its topic %s was deleted"
+            _LOGGER.info(text, message.phy_offset, topic)
+            return True
+        due = Message(
+            topic=topic,
+            body=message.body,
+            queue_id=queue_id,
+            properties=message.properties,
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            born_timestamp_ms=message.born_timestamp_ms,
+            born_host=message.born_host,
+            store_host=message.store_host,
+            reconsume_times=message.reconsume_times,
+            wait_store_msg_ok=False,
+        )
+        result = self._put(due)
+        if result.status in _REFUSED_FOR_GOOD:
+            text = "the delayed message at offset %d is not delivered to %s, and stays where it is: %s"
+            _LOGGER.warning(text, message.phy_offset, topic, result.status.value)
+            return True
+        return result.is_stored
+
+    def _save(self, now_ms: int) -> None:
+        """Save the offsets, or those that wait for the log to be durable."""
+        if self._waiting is None and self._dirty:
+            self._waiting, self._dirty = (self._log.wrote_offset, dict(self.offsets)), False
+        if self._waiting is None or not self._is_durable(self._waiting[0]):
+            return
+        if self._version is None:
+            self._version = {"counter": 0, "stateVersion": 0, "timestamp": now_ms}
+        self._file.save({"dataVersion": self._version, "offsetTable": dict(sorted(self._waiting[1].items()))})
+        self._saved_ms = now_ms
+        self._waiting = None
+
+
+def _number(text: str) -> int:
+    """The number that ``text`` is; -1 where it is none."""
+    try:
+        return parse_number(text, INT_MAX)
+    except ValueError:
+        return -1

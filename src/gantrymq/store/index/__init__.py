@@ -1,0 +1,1 @@
+"""The index by key: its files, and how records are dispatched to them."""

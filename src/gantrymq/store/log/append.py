@@ -1,0 +1,229 @@
+"""Putting records at the end of the commit log and giving out queue offsets, under the put lock.
+
+Invariant: a queue offset is given out once, in the order of the log; prepared and rollback records get 0 and use none
+up. The bytes of a record are in the mapping before the wrote position of the file moves; readers stop at that position.
+
+Thread rule: everything runs under the store's put lock, which any thread may take. A thread that holds it must not
+take it again.
+
+Source: CommitLog.asyncPutMessage, DefaultAppendMessageCallback, PutMessageLock.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+import numpy as np
+
+from gantrymq.kernels import codes
+from gantrymq.kernels.api import encode_batch
+from gantrymq.kernels.arrays import Bytes, read_only
+from gantrymq.model.host import Host
+from gantrymq.model.message import LOOPBACK
+from gantrymq.store.log.appendable import Appendable, NextOffsets
+from gantrymq.store.log.batch import BatchColumns, PutBatchResult
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.log.mapped_file import PAGE_SIZE, MappedFile
+from gantrymq.store.put_result import PutMessageResult
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 100e-6, 5e-3  # the interpreter takes a thread's turn away after 5 ms
+_TRIES = 10  # then he takes turns after all, so that nobody waits for ever
+
+
+class PutLock:
+    """A lock to be used as a context manager; where every call counts, ``acquire`` and ``release`` are Python's own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.acquire: Callable[[bool], bool] = self._lock.acquire
+        self.release: Callable[[], None] = self._lock.release
+
+    def __enter__(self) -> None:
+        """Have the lock."""
+        if not self._lock.acquire(blocking=False):
+            self.wait()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give it back."""
+        self._lock.release()
+
+    def wait(self) -> None:
+        """Have the lock, which another thread had a moment ago."""
+        wait_s = _FIRST_WAIT_S
+        for _ in range(_TRIES):
+            time.sleep(wait_s)
+            if self._lock.acquire(blocking=False):
+                return
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+        self._lock.acquire()
+
+
+_HOST_ROW_SIZE = 20
+_SHORT_RANGE = 1 << 16
+_FEW_QUEUES = 64
+# Records of a kilobyte and more are made in memory that is there and go into the log by a write, a megabyte a time:
+# making them in its mapping took memory from the kernel twice, for zeros and for them. Smaller ones gain nothing.
+_LARGE_RECORD_BYTES = 1024
+_ROOM_BYTES = 1 << 20
+
+
+class MessageAppender:
+    """Appends to ``log``; ``next_offsets`` is the next offset of each (topic, queue id), changed here.
+
+    ``last_timestamp_ms`` is the store time that the log ends with.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        next_offsets: NextOffsets,
+        store_host: Host,
+        *,
+        append_crc: bool,
+        last_timestamp_ms: int = 0,
+    ) -> None:
+        self._log = log
+        self._next_offsets = next_offsets
+        self._store_host = store_host
+        self._append_crc = append_crc
+        self._last_timestamp_ms = last_timestamp_ms
+        self._room: Bytes | None = None
+
+    def next_timestamp_ms(self, now_ms: int) -> int:
+        """The store time of the next record: it never goes back, or finding by time would break."""
+        last_ms = self._last_timestamp_ms
+        timestamp_ms = self._last_timestamp_ms = now_ms if now_ms > last_ms else last_ms
+        return timestamp_ms
+
+    def append(self, one: Appendable, now_ms: int) -> PutMessageResult:
+        """Append what has passed its check, in one piece; the result says where a number does not fit its field.
+
+        Raises DiskFullError, with nothing changed but perhaps a blank.
+        """
+        file = self._log.room_for(one.size_bytes)
+        timestamp_ms = self.next_timestamp_ms(now_ms)
+        result = one.append(file, self._next_offsets, timestamp_ms, self._store_host)
+        if result.phy_offset >= 0:
+            file.store_timestamp_ms = timestamp_ms  # last: a flush must not vouch for what it may not have covered
+        return result
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """The offset that the next message of a queue gets; 0 where it has none."""
+        return self._next_offsets.get((topic, queue_id), 0)
+
+    def forget_queue(self, topic: str, queue_id: int) -> None:
+        """Begin a queue again with offset 0; its topic was deleted."""
+        self._next_offsets.pop((topic, queue_id), None)
+
+    def append_columns(self, batch: BatchColumns, now_ms: int, result: PutBatchResult) -> None:
+        """Append a plain batch and fill ``result``; raises DiskFullError, with the rows in front of it stored."""
+        offsets = _QueueOffsets(batch, self._next_offsets)
+        timestamp_ms = self.next_timestamp_ms(now_ms)
+        columns = batch.columns
+        columns[codes.STORE_TIMESTAMP, : batch.count] = timestamp_ms
+        born = columns[codes.BORN_TIMESTAMP, : batch.count]
+        born[born == 0] = timestamp_ms
+        columns[codes.QUEUE_OFFSET, : batch.count] = offsets.of_rows
+        done = 0
+        try:
+            while done < batch.count:
+                done = self._encode(batch, done, timestamp_ms)
+        finally:
+            offsets.take(done)
+            result.phy_offsets[:done] = columns[codes.PHY_OFFSET, :done]
+            result.queue_offsets[:done] = offsets.of_rows[:done]
+            result.sizes[:done] = columns[codes.SIZE, :done]
+
+    def _encode(self, batch: BatchColumns, start: int, timestamp_ms: int) -> int:
+        """Write rows from ``start`` on into the last file, or end that file; returns the row to go on from."""
+        file, most_bytes = self._log.queue.last_for_append(), batch.most_bytes_from(start)
+        is_large = most_bytes >= (batch.count - start) * _LARGE_RECORD_BYTES
+        fits = not file.is_buffered and file.size - file.wrote_position > _ROOM_BYTES
+        done = self._encode_apart(file, batch, start, timestamp_ms) if is_large and fits else start
+        if done == start:
+            file.bring_in(most_bytes)
+            before = file.wrote_position
+            done, code, position = self._encode_into(file.write_array, before, file.file_from_offset, batch, start)
+            file.advance(position - before)
+            file.store_timestamp_ms = timestamp_ms
+            if code == codes.STOP_FULL_FILE:
+                self._log.fill_blank(file)
+        return done
+
+    def _encode_apart(self, file: MappedFile, batch: BatchColumns, start: int, timestamp_ms: int) -> int:
+        """Write some rows by way of memory of our own; ``start`` where not even one goes in there."""
+        if self._room is None:
+            self._room = np.empty(_ROOM_BYTES + PAGE_SIZE, np.uint8)
+        base_offset = file.file_from_offset + file.wrote_position
+        done, _, length = self._encode_into(self._room[:_ROOM_BYTES], 0, base_offset, batch, start)
+        if done > start:
+            self._room[length : length + PAGE_SIZE] = 0  # where kernels look beyond the newest record
+            file.append_ahead(self._room[: length + PAGE_SIZE], length)
+            file.store_timestamp_ms = timestamp_ms
+        return done
+
+    def _encode_into(
+        self, out: Bytes, position: int, base_offset: int, batch: BatchColumns, start: int
+    ) -> tuple[int, int, int]:
+        """Make the records of the rows from ``start`` on behind ``position``; (row to go on from, why, position)."""
+        done, code, position = encode_batch(
+            out,
+            position,
+            len(out),
+            base_offset,
+            batch.bodies.values,
+            batch.bodies.offsets,
+            batch.topic_texts.values,
+            batch.topic_texts.offsets,
+            batch.properties.values,
+            batch.properties.offsets,
+            read_only(_host_row(LOOPBACK)),
+            read_only(_host_row(self._store_host)),
+            int(self._append_crc),
+            batch.columns,
+            start,
+            batch.count,
+        )
+        assert code != codes.STOP_LENGTH, "a plain batch has no text that its record does not hold"
+        return int(done), int(code), int(position)
+
+
+def _host_row(host: Host) -> bytes:
+    return host.to_bytes().ljust(_HOST_ROW_SIZE, b"\0")
+
+
+class _QueueOffsets:
+    """The queue offsets of a batch: ``of_rows`` continues every queue in the order of the rows."""
+
+    def __init__(self, batch: BatchColumns, next_offsets: NextOffsets) -> None:
+        import pyarrow as pa
+
+        self._next_offsets = next_offsets
+        queue_ids = batch.columns[codes.QUEUE_ID, : batch.count]
+        most = int(queue_ids.max()) + 1
+        if len(batch.topics) == 1 and most <= _FEW_QUEUES:
+            self._queues, group = [(batch.topics[0], queue_id) for queue_id in range(most)], queue_ids
+        else:
+            # By Arrow's hash table: np.unique sorts, a fifth of all that a small message of a table took.
+            pairs = pa.array((batch.topic_of << 32) | queue_ids).dictionary_encode()
+            self._queues = [(batch.topics[pair >> 32], pair & 0xFFFFFFFF) for pair in pairs.dictionary.to_pylist()]
+            group = pairs.indices.to_numpy()
+        self._group = group.astype(np.uint16) if len(self._queues) <= _SHORT_RANGE else group  # NumPy sorts those fast
+        first = np.array([next_offsets.get(queue, 0) for queue in self._queues], np.int64)
+        order = np.argsort(self._group, kind="stable")
+        counts = np.bincount(self._group, minlength=len(self._queues))
+        rank = np.arange(batch.count) - np.repeat(np.cumsum(counts) - counts, counts)
+        self.of_rows = np.empty(batch.count, np.int64)
+        self.of_rows[order] = first[self._group[order]] + rank
+
+    def take(self, rows: int) -> None:
+        """The first ``rows`` rows are stored: their offsets are used up."""
+        stored = np.bincount(self._group[:rows], minlength=len(self._queues)).tolist()
+        for queue, count in zip(self._queues, stored, strict=True):
+            if count:
+                self._next_offsets[queue] = self._next_offsets.get(queue, 0) + count

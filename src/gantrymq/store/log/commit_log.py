@@ -1,0 +1,226 @@
+"""The commit log: every record of the store, in the order of arrival, over many files.
+
+File format: ``gantrymq.format.record``. Invariant: records never cross files; a file that a record did not fit into
+ends with a blank; behind the last record the last file reads as zeros.
+
+Thread rule: appends under the caller's put lock; reads from any thread.
+
+Source: CommitLog, in its parts that are about bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+
+from gantrymq.errors import DiskError
+from gantrymq.format import record
+from gantrymq.format.queue_entry import QueueEntry
+from gantrymq.format.record import CheckCRC, Layout
+from gantrymq.format.stop_reason import StopReason
+from gantrymq.fs.api import FileSystem
+from gantrymq.model.message import StoredMessage
+from gantrymq.store.log.mapped_file import PAGE_SIZE, MappedFile, SelectMappedBufferResult
+from gantrymq.store.log.mapped_file_queue import MultiPathMappedFileQueue
+from gantrymq.store.paths import StorePaths
+
+_HEAD = struct.Struct(">iI")
+_LONG = struct.Struct(">q")
+_SIZE_BYTES = 4  # a record begins with its size
+
+
+class CommitLog:
+    """The log in the directories of ``paths`` with files of ``file_size`` bytes."""
+
+    def __init__(
+        self, fs: FileSystem, paths: StorePaths, file_size: int, equip: Callable[[MappedFile], None] | None = None
+    ) -> None:
+        self.queue = MultiPathMappedFileQueue(fs, paths, file_size, equip)
+
+    @property
+    def file_size(self) -> int:
+        """How long each file is."""
+        return self.queue.file_size
+
+    @property
+    def min_offset(self) -> int:
+        """The first offset that is there; that of the next file where the first is going away; -1 without files."""
+        first = self.queue.first
+        if first is None:
+            return -1
+        if first.is_available:
+            return first.file_from_offset
+        return self.roll_next_file(first.file_from_offset)
+
+    @property
+    def max_offset(self) -> int:
+        """Behind the last record."""
+        return self.queue.max_offset
+
+    @property
+    def wrote_offset(self) -> int:
+        """Behind the last byte written, be it only in a write buffer."""
+        last = self.queue.last
+        return last.file_from_offset + last.wrote_position if last else 0
+
+    def load(self, begin: int = 0) -> None:
+        """Take the files that begin at ``begin`` or behind it; raises WrongFileSizeError. Nothing is changed.
+
+        A recovery removes empty ones at the end when no queue leads into them any more (``queue.drop_empty``).
+        """
+        self.queue.load(begin)
+
+    def roll_next_file(self, offset: int) -> int:
+        """Where the file behind the one with ``offset`` begins."""
+        return self.queue.roll_next_file(offset)
+
+    def room_for(self, size: int) -> MappedFile:
+        """The file that a record (or an unbroken batch) of ``size`` bytes goes into, rolling to a new one if needed.
+
+        The caller has checked that ``size`` fits an empty file. Raises DiskFullError.
+        """
+        file = self.queue.last_for_append()
+        if size + record.BLANK_SIZE > file.size - file.wrote_position:
+            self.fill_blank(file)
+            file = self.queue.last_for_append()
+        if file.wrote_position + size + PAGE_SIZE > file.brought_in:
+            file.bring_in(size)
+        return file
+
+    def bring_in_ahead(self, size: int) -> None:
+        """Have memory for ``size`` bytes that will be put next, as far as the last file has room for them.
+
+        It only saves :meth:`room_for` time. Thread rule: any thread, without the put lock. Raises DiskFullError.
+        """
+        file = self.queue.last
+        if file is not None and size + record.BLANK_SIZE <= file.size - file.wrote_position and file.hold():
+            try:
+                file.bring_in_ahead(size)
+            finally:
+                file.release()
+
+    def fill_blank(self, file: MappedFile) -> None:
+        """End ``file`` with a blank."""
+        rest = file.size - file.wrote_position
+        if rest >= record.BLANK_SIZE:
+            start = file.wrote_position
+            file.write_array[start : start + record.BLANK_SIZE].data[:] = record.encode_blank(rest)
+            if file.is_buffered:  # what an earlier file left in the buffer must not get into this one
+                file.write_array[start + record.BLANK_SIZE :] = 0
+        file.advance(rest)
+
+    def get_message(self, offset: int, size: int) -> SelectMappedBufferResult | None:
+        """A held view of ``size`` bytes at ``offset``, or None where they are not all in one file and written."""
+        return self.queue.select(offset, size)
+
+    def read(self, offset: int, size: int | None = None) -> StoredMessage | None:
+        """The message at ``offset``; None where there is no whole record (of ``size`` bytes, if that is given).
+
+        Raises DiskError.
+        """
+        file = self.queue.find(offset)
+        if file is None or not file.hold_to_read():
+            return None
+        try:
+            buffer = file.array.data
+            position = offset - file.file_from_offset
+            if size is None:
+                fetch_record(file, position)
+            else:
+                file.fetch(position, size)
+            layout = record.read_layout(buffer, position, file.committed_position)
+            if not isinstance(layout, Layout) or (size is not None and layout.size != size):
+                return None
+            if file.file.lost_in(position, layout.size) is not None:
+                return None
+            message = record.decode_record(buffer, position, layout)
+            return message if message.phy_offset == offset else None
+        finally:
+            file.release()
+
+    def topic_and_end(self, offset: int) -> tuple[str, int] | None:
+        """The topic of the message at ``offset``, and where it ends; None where there is none."""
+        message = self.read(offset)
+        return (message.topic, offset + message.size_bytes) if message is not None else None
+
+    def slots_at(self, places: Iterable[tuple[int, int]]) -> list[tuple[str, int, int] | None]:
+        """(topic, queue id, queue offset) of the record of so many bytes at each (offset, size); None without one.
+
+        Quickest where the offsets rise. Read without mapping a file, of which one is open at a time, and none
+        afterwards: what a writer's retention removes is gone for a reader, too. No other thread may be using the log.
+        """
+        slots: list[tuple[str, int, int] | None] = []
+        held: MappedFile | None = None
+        for offset, size in places:
+            file = self.queue.find(offset)
+            if held is not None and file is not held:
+                held.rest()
+            held = file
+            slots.append(_slot_in(file, offset, size) if file is not None else None)
+        if held is not None:
+            held.rest()
+        return slots
+
+    def has_message(self, entry: QueueEntry, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Whether a queue's unit points to the record that it should."""
+        message = self.read(entry.phy_offset, entry.size_bytes)
+        place = (topic, queue_id, queue_offset)
+        return message is not None and (message.topic, message.queue_id, message.queue_offset) == place
+
+    def pickup_store_timestamp(self, offset: int, size: int) -> int:
+        """The storeTimestamp of the record at ``offset``; -1 where it is gone (pickupStoreTimestamp)."""
+        if offset < self.min_offset or size < record.MIN_RECORD_SIZE:
+            return -1
+        held = self.get_message(offset, size)
+        if held is None:
+            return -1
+        with held:
+            layout = record.read_layout(held.array.data, 0, size)
+            if not isinstance(layout, Layout):
+                return -1
+            return int(_LONG.unpack_from(held.array.data, layout.store_timestamp_at)[0])
+
+    def check(self, offset: int, check: CheckCRC) -> Layout | StopReason:
+        """What stands at ``offset``; a file that is not there counts as one that ended without a blank."""
+        file = self.queue.find(offset)
+        if file is None:
+            return StopReason.NO_BLANK
+        position = offset - file.file_from_offset
+        if file.file.data_from(position) >= position + record.BLANK_SIZE:  # a file that is only reserved is not read
+            return StopReason.ZEROS
+        fetch_record(file, position)
+        return record.check_record(file.array.data, position, file.size, check)
+
+    def close(self) -> None:
+        """Close the files."""
+        self.queue.close()
+
+
+def fetch_record(file: MappedFile, position: int) -> int:
+    """Bring what seems to be a record at ``position`` of ``file`` into memory; returns its length. Raises DiskError."""
+    file.fetch(position, record.BLANK_SIZE)
+    if file.size - position >= record.BLANK_SIZE:
+        size, magic = _HEAD.unpack_from(file.array.data, position)
+        if magic in (record.MAGIC_V1, record.MAGIC_V2):
+            file.fetch(position, size)
+            return max(int(size), record.BLANK_SIZE)
+    return record.BLANK_SIZE
+
+
+def _slot_in(file: MappedFile, offset: int, size: int) -> tuple[str, int, int] | None:
+    if not file.hold_to_read():
+        return None
+    try:
+        position = offset - file.file_from_offset
+        if int.from_bytes(file.file.read_at(position, _SIZE_BYTES)) != size:
+            return None  # checked first: a damaged unit may name a size of a gigabyte
+        raw = memoryview(file.file.read_at(position, size))
+        layout = record.read_layout(raw, 0, len(raw))
+        if not isinstance(layout, Layout) or file.file.lost_in(position, size) is not None:
+            return None
+        message = record.decode_record(raw, 0, layout)
+        return (message.topic, message.queue_id, message.queue_offset) if message.phy_offset == offset else None
+    except DiskError:
+        return None
+    finally:
+        file.release()

@@ -1,0 +1,287 @@
+"""A batch of records of the commit log, and the scans that fill it.
+
+A scan reads the records of a buffer into columns. It reuses its memory: each scan names how long a batch of it lives.
+
+Thread rule: a batch and a scan belong to one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.format.record import PHY_OFFSET_AT, CheckCRC
+from gantrymq.format.stop_reason import StopReason
+from gantrymq.fs.api import Bytes
+from gantrymq.kernels import api, codes
+from gantrymq.kernels.api import digest, scan
+from gantrymq.kernels.arrays import Int32s, Int64s, new_columns
+from gantrymq.kernels.queue_table import QueueTable, grow, new_table, queue_count, queue_of
+
+
+class SeenQueues:
+    """A kernel's table with the queues' names: ``names[i]``, topic and queue id, is the queue of ordinal i."""
+
+    def __init__(self) -> None:
+        self.table: QueueTable = new_table()
+        self.names: list[tuple[bytes, int]] = []
+
+    def grow(self) -> None:
+        """Make room for more queues."""
+        self.table = grow(self.table)
+
+    def note(self) -> None:
+        """Take the names of what a kernel has put into the table."""
+        for ordinal in range(len(self.names), queue_count(self.table)):
+            self.names.append(queue_of(self.table, ordinal))
+
+
+_HASHES_A_RECORD = 4
+_LONG = np.arange(8)
+
+
+class IndexEntries(NamedTuple):
+    """What records are indexed under, in RocketMQ's order.
+
+    Entry i has the key hash ``hashes[i]`` and is that of record ``records[i]`` (int32, of one length), whose place and
+    time stand in ``phy_offsets`` and ``store_timestamps_ms`` (int64). A record has three entries, mostly.
+    """
+
+    hashes: Int32s
+    records: Int32s
+    phy_offsets: Int64s
+    store_timestamps_ms: Int64s
+
+    @classmethod
+    def of_each(cls, hashes: Int64s, phy_offsets: Int64s, store_timestamps_ms: Int64s) -> IndexEntries:
+        """Entries whose hash, place and time (ms) stand in three int64 arrays, as if each had a record of its own."""
+        numbers = np.arange(len(hashes), dtype=np.int32)
+        offsets, times = np.ascontiguousarray(phy_offsets), np.ascontiguousarray(store_timestamps_ms)
+        return cls(hashes.astype(np.int32), numbers, offsets, times)
+
+    def each(self) -> tuple[Int64s, Int64s, Int64s]:
+        """Hash, physical offset and store time (ms) of each entry, as new int64 arrays."""
+        return self.hashes.astype(np.int64), self.phy_offsets[self.records], self.store_timestamps_ms[self.records]
+
+
+def most_entries(records: int) -> int:
+    """Room for the entries of so many usual records, and always for those of one."""
+    return max(_HASHES_A_RECORD * records, codes.MAX_HASHES_OF_RECORD)
+
+
+class Digest(NamedTuple):
+    """What dispatch wants to know of a batch, where the scan has found it out already; its places are believed.
+
+    ``ordinals`` (a record's queue in ``queues``, -1 where it enters none) and ``tags_codes`` are int64, one for each
+    record; ``hashes`` and ``hashed`` are the first two of :class:`IndexEntries`. None of the first ``whole`` records is
+    torn, none of the first ``placed`` says that it lies elsewhere.
+    """
+
+    queues: SeenQueues
+    ordinals: Int64s
+    tags_codes: Int64s
+    hashes: Int32s
+    hashed: Int32s
+    whole: int
+    placed: int
+
+    def take(self, keep: NDArray[np.bool_]) -> Digest:
+        """That of the records where ``keep`` says so."""
+        kept = keep[self.hashed]
+        numbers = np.cumsum(keep, dtype=np.int32) - 1
+        whole, placed = int(keep[: self.whole].sum()), int(keep[: self.placed].sum())
+        return Digest(
+            self.queues, self.ordinals[keep], self.tags_codes[keep],
+            self.hashes[kept], numbers[self.hashed[kept]], whole, placed,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class RecordBatch:
+    """Records of one file: ``columns[:, :count]`` as ``gantrymq.kernels.codes`` names the rows.
+
+    ``buffer`` is the file or a part of it, read-only; ``base`` the physical offset of its first byte. With a digest
+    there are only the first ``N_DISPATCH_COLUMNS`` rows. Columns and digest are memory of what scanned them, which says
+    how long they live.
+    """
+
+    base: int
+    buffer: Bytes
+    columns: Int64s
+    count: int
+    digest: Digest | None = None
+
+    @property
+    def start_offset(self) -> int:
+        """Where the first record of the batch lies."""
+        return self.base + int(self.columns[codes.POS, 0])
+
+    @property
+    def end_offset(self) -> int:
+        """Behind the last record of the batch."""
+        last = self.count - 1
+        return self.base + int(self.columns[codes.POS, last] + self.columns[codes.SIZE, last])
+
+    def said_places(self) -> Int64s:
+        """Where each record says that it lies; to be asked before :meth:`believe_places`."""
+        if self.digest is None:
+            said: Int64s = self.columns[codes.PHY_OFFSET, : self.count]
+            return said
+        at = self.columns[codes.POS, : self.count, None] + PHY_OFFSET_AT + _LONG  # the column has where they do lie
+        places: Int64s = self.buffer[at].view(">i8")[:, 0].astype(np.int64)
+        return places
+
+    def without_copied(self) -> RecordBatch:
+        """Without records that lie equally far from where they say, two and more: a copy of a part of the log.
+
+        Nobody reads them here. A record that is alone with that has a flipped bit in its place, and stays.
+        """
+        if not self.count or (self.digest is not None and self.digest.placed == self.count):
+            return self
+        distances = self.said_places() - self.columns[codes.POS, : self.count] - self.base
+        is_run = (distances != 0) & ((distances == np.roll(distances, 1)) | (distances == np.roll(distances, -1)))
+        return self.take(~is_run) if is_run.any() and self.count > 1 else self
+
+    def believe_places(self) -> None:
+        """Let PHY_OFFSET be where each record lies, whatever it says of itself (one bit of it may have flipped)."""
+        if self.digest is None:
+            np.add(self.columns[codes.POS, : self.count], self.base, out=self.columns[codes.PHY_OFFSET, : self.count])
+
+    def head(self, count: int) -> RecordBatch:
+        """The first ``count`` records, of the same memory; copied where fewer are left of a digested batch."""
+        if count == self.count:
+            return self
+        if self.digest is not None:
+            return self.take(np.arange(self.count) < count)
+        return RecordBatch(self.base, self.buffer, self.columns, count)
+
+    def take(self, keep: NDArray[np.bool_]) -> RecordBatch:
+        """A batch of the records where ``keep`` (bool, ``count`` long) says so."""
+        whole = self.columns[:, : self.count]
+        columns = np.ascontiguousarray(whole[:, keep])
+        digest = self.digest.take(keep) if self.digest is not None else None
+        return RecordBatch(self.base, self.buffer, columns, columns.shape[1], digest)
+
+
+BATCH_RECORDS = 4096
+LARGE_BATCH_RECORDS = 32_768  # for whole logs: what the steps of a batch cost beside their records is then nothing
+SETS = 3  # one is scanned or waits, one goes into queues, one into the index
+_CHECKS = {
+    CheckCRC.OFF: codes.CHECK_OFF,
+    CheckCRC.BODY: codes.CHECK_BODY,
+    CheckCRC.WHOLE_RECORD: codes.CHECK_WHOLE_RECORD,
+}
+_STOPS = {
+    codes.STOP_BLANK: StopReason.BLANK,
+    codes.STOP_ZEROS: StopReason.ZEROS,
+    codes.STOP_HALF: StopReason.HALF,
+    codes.STOP_MAGIC: StopReason.MAGIC,
+    codes.STOP_SIZE: StopReason.SIZE,
+    codes.STOP_CRC: StopReason.CRC,
+    codes.STOP_NO_BLANK: StopReason.NO_BLANK,
+}
+
+
+class Scanned(NamedTuple):
+    """The records from a position on, perhaps none, and why there are no more: a stop code and where it stands.
+
+    STOP_FULL: there are more, from that position on.
+    """
+
+    batch: RecordBatch
+    code: int
+    position: int
+
+
+class Scan(Protocol):
+    """Reads whole records of ``buffer[start:stop]``; no byte behind ``limit`` is looked at.
+
+    ``base`` is the physical offset of the buffer's first byte, which is that of a sector. A batch with records lives
+    until two more such batches were read.
+    """
+
+    def __call__(self, buffer: Bytes, base: int, start: int, stop: int, limit: int) -> Scanned:
+        """Read as many as one batch holds."""
+        ...
+
+
+def check_code(check: CheckCRC) -> int:
+    """The kernels' code of a check that ends at what is wrong."""
+    return _CHECKS[check]
+
+
+def stop_reason(code: int) -> StopReason:
+    """The reason that a stop code of a kernel stands for; NONE where what was asked for was done."""
+    return _STOPS.get(code, StopReason.NONE)
+
+
+class RecordScan:
+    """Records and nothing else. ``check`` is one of the kernels' CHECK codes."""
+
+    def __init__(self, check: int, batch_records: int = BATCH_RECORDS) -> None:
+        self._check = check
+        self._columns = tuple(new_columns(batch_records) for _ in range(SETS))
+        self._turn = 0
+
+    def begin_again(self) -> None:
+        """The batches of before are written over. Who reads little and often finds the same memory in the cache."""
+        self._turn = 0
+
+    def __call__(self, buffer: Bytes, base: int, start: int, stop: int, limit: int) -> Scanned:
+        """See :class:`Scan`."""
+        columns = self._columns[self._turn]
+        count, code, position = scan(buffer, start, stop, limit, self._check, columns)
+        self._turn = (self._turn + bool(count)) % SETS
+        return Scanned(RecordBatch(base, buffer, columns, count), code, position)
+
+
+class DigestScan:
+    """Records with what dispatch wants to know of them, each of which is looked at once. ``sets`` batches live."""
+
+    def __init__(self, check: int, delay_levels_ms: Sequence[int], batch_records: int, sets: int = SETS) -> None:
+        self._check = check
+        self._delay_levels_ms = np.array(delay_levels_ms, np.int64)
+        self._batch_records, self._most_sets = batch_records, sets
+        self._sets: list[_Memory] = []
+        self._record = new_columns(1)
+        self._queues = SeenQueues()
+        self._turn = 0
+
+    def __call__(self, buffer: Bytes, base: int, start: int, stop: int, limit: int) -> Scanned:
+        """See :class:`Scan`."""
+        if self._turn == len(self._sets):  # few logs need them all, and they are large
+            self._sets.append(_Memory(self._batch_records))
+        to, queues = self._sets[self._turn], self._queues
+        count, code, position = 0, codes.STOP_TABLE_FULL, start
+        while code == codes.STOP_TABLE_FULL and not count:
+            count, code, position, found, torn, misplaced = digest(
+                buffer, base, start, stop, limit, self._check, self._record,
+                to.columns, queues.table, to.ordinals, self._delay_levels_ms, to.tags_codes, to.hashes, to.hashed,
+            )  # fmt: skip
+            if code == codes.STOP_TABLE_FULL:
+                queues.grow()
+        queues.note()
+        self._turn = (self._turn + bool(count)) % self._most_sets
+        known = Digest(
+            queues, to.ordinals[:count], to.tags_codes[:count], to.hashes[:found], to.hashed[:found], torn, misplaced
+        )
+        code = codes.STOP_FULL if code == codes.STOP_TABLE_FULL else code
+        return Scanned(RecordBatch(base, buffer, to.columns, count, known), code, position)
+
+
+class _Memory:
+    def __init__(self, batch_records: int) -> None:
+        self.columns = new_columns(batch_records, codes.N_DISPATCH_COLUMNS)
+        self.ordinals, self.tags_codes = np.empty((2, self.columns.shape[1]), np.int64)
+        self.hashes, self.hashed = np.empty((2, most_entries(batch_records)), np.int32)
+
+
+def first_torn(batch: RecordBatch) -> int:
+    """Which record of the batch is the first torn one; ``batch.count`` where none is."""
+    if batch.digest is not None:
+        return batch.digest.whole
+    return int(api.first_torn(batch.buffer, batch.columns, batch.count))

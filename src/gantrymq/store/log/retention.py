@@ -1,0 +1,260 @@
+"""What is old goes: commit log files past their time, then the queue and index files that point only at what is gone.
+
+=========================  ==============================================================================
+when                       what
+=========================  ==============================================================================
+the hour is in deleteWhen  files not modified for fileReservedTime hours, oldest first
+above diskMaxUsedSpace     the same, at any hour
+above 85 %                 the oldest files whatever their age (cleanFileForciblyEnable)
+above 90 %                 the same, and puts are refused until the use is back at 85 % or below
+asked for by hand          as with the hour, in the next twenty runs
+=========================  ==============================================================================
+
+The last file never goes, nor one that nothing durable stands behind. A file that a reader holds stays, and no younger
+one is touched before it; after destroyMapedFileIntervalForcibly its references are dropped by force. At most
+deleteFileBatchMax files go in one run, deleteCommitLogFilesInterval apart. The ``config`` of all of them may be
+replaced while they run.
+
+Source: DefaultMessageStore.CleanCommitLogService, ConsumeQueueStore.CleanConsumeQueueService, MappedFileQueue.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.fs.api import FileSystem
+from gantrymq.store.checkpoint import StoreCheckpoint
+from gantrymq.store.index.index_service import IndexService
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.log.mapped_file import MappedFile
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue.consume_queues import ConsumeQueues
+
+_LOGGER = logging.getLogger(__name__)
+FIRST_RUN_AFTER_MS = 60_000
+_MANUAL_RUNS = 20
+_HOUR_MS = 3_600_000
+
+
+class DiskSpace:
+    """How full the disks of the log and of the queues are, and whether puts are refused because of it.
+
+    ``refuses_puts`` goes on above the warning level and off again only at the forcible level or below; in between it
+    stays as it is. Both disks count equally; of several directories of the log the one with the most room counts.
+    ``full_directories`` of the log are above the forcible level: they get no new file while another has room.
+    """
+
+    def __init__(self, fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> None:
+        self._fs = fs
+        self._paths = paths
+        self.config = config
+        self.refuses_puts = False
+        self.full_directories: tuple[Path, ...] = ()
+
+    def used_percent(self) -> float:
+        """The use of the fuller of the two disks."""
+        log_percent = min(self._log_percents().values(), default=0.0)
+        return max(log_percent, self._percent(self._paths.consume_queue) or 0.0)
+
+    def _log_percents(self) -> dict[Path, float]:
+        """The use of the disk of each directory of the log that is there."""
+        percents = {path: self._percent(path) for path in self._paths.writable_commit_logs}
+        return {path: percent for path, percent in percents.items() if percent is not None}
+
+    def _percent(self, path: Path) -> float | None:
+        return self._fs.used_ratio(path) * 100 if self._fs.exists(path) else None
+
+    def update(self) -> tuple[bool, bool]:
+        """Look anew; (whether old files must go, whether they must go whatever their age)."""
+        used = self.used_percent()
+        warning = min(max(self.config.disk_space_warning_level_ratio, 35), 90)
+        forcible = min(max(self.config.disk_space_clean_forcibly_ratio, 30), 85)
+        self.full_directories = tuple(path for path, percent in self._log_percents().items() if percent > forcible)
+        if used > warning:
+            self._refuse_puts(used, warning)
+        elif used <= forcible:
+            self._take_puts(used, forcible)
+        return used > min(max(self.config.disk_max_used_space_ratio, 10), forcible), used > forcible
+
+    def _refuse_puts(self, used: float, level: float) -> None:
+        if not self.refuses_puts:
+            _LOGGER.warning("messages are refused: the disk use is %.1f %%, above %.1f %%", used, level)
+        self.refuses_puts = True
+
+    def _take_puts(self, used: float, level: float) -> None:
+        if self.refuses_puts:
+            _LOGGER.warning("messages are taken again: the disk use is %.1f %%, not above %.1f %%", used, level)
+        self.refuses_puts = False
+
+
+class CleanCommitLogService:
+    """Removes commit log files, one a step. ``cleaned`` is called after a file went.
+
+    Each file that goes is a line of the log: a warning where the disk's use is why, for then its messages may be
+    fresh, and for people who ask what happened otherwise.
+    """
+
+    name = "CleanCommitLogService"
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        checkpoint: StoreCheckpoint,
+        space: DiskSpace,
+        config: MessageStoreConfig,
+        cleaned: Callable[[], None],
+        start_ms: int,
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._checkpoint = checkpoint
+        self._space = space
+        self.config = config
+        self._cleaned = cleaned
+        self._next_run_ms = start_ms + FIRST_RUN_AFTER_MS
+        self._manual_runs = 0
+        self._left = 0
+        self._whatever_age = False
+        self.is_for_space = False  # whether the disk's use is why files go
+        self._last_redelete_ms = 0
+
+    @property
+    def interval_ms(self) -> int:
+        """Short between the files of one run."""
+        if self._left:
+            return max(self.config.delete_commit_log_files_interval_ms, 1)
+        return self.config.clean_resource_interval_ms
+
+    def delete_manually(self) -> None:
+        """Let the next twenty runs delete expired files at any hour (executeDeleteFilesManually)."""
+        self._manual_runs = _MANUAL_RUNS
+
+    def step(self, now_ms: int) -> bool:
+        """Begin a run if one is due, or remove the next file of the one that is on."""
+        is_early = 0 < self._next_run_ms - now_ms <= self.config.clean_resource_interval_ms  # the clock may be set back
+        if not self._left and not is_early:
+            self._begin_run(now_ms)
+        if self._left:
+            self._left = self._left - 1 if self._remove_first(now_ms) else 0
+        self._redelete_hanged(now_ms)
+        return False
+
+    def drain(self) -> None:
+        """Nothing: what is old goes the next time."""
+
+    def _begin_run(self, now_ms: int) -> None:
+        self._next_run_ms = now_ms + self.config.clean_resource_interval_ms
+        space_short, whatever_age = self._space.update()
+        manual = self._manual_runs > 0
+        if is_time_to_do(self.config.delete_when, now_ms) or space_short or manual:
+            self._manual_runs -= 1 if manual else 0
+            self.is_for_space = space_short
+            self._whatever_age = whatever_age and self.config.clean_file_forcibly_enable
+            self._left = self.config.delete_file_batch_max
+
+    def _remove_first(self, now_ms: int) -> bool:
+        reserved_ms = self.config.file_reserved_time_hours * _HOUR_MS
+        expired = self._whatever_age or now_ms >= self._log.queue.first_modified_ms() + reserved_ms
+        return expired and self._remove(now_ms)
+
+    def _remove(self, now_ms: int) -> bool:
+        self._make_units_durable()
+        first = self._log.queue.first
+        is_gone = self._log.queue.remove_first(now_ms, self.config.destroy_maped_file_interval_forcibly_ms)
+        if is_gone and first is not None:
+            self._tell_of(first)
+            self._cleaned()
+        return is_gone
+
+    def _tell_of(self, file: MappedFile) -> None:
+        _LOGGER.log(
+            logging.WARNING if self.is_for_space else logging.INFO,
+            "retention removed a file of the commit log (%s; disk use %.1f %%): %s, offsets %d to %d",
+            self._reason(),
+            self._space.used_percent(),
+            file.path,
+            file.file_from_offset,
+            file.file_from_offset + file.size - 1,
+        )
+
+    def _reason(self) -> str:
+        if not self.is_for_space:
+            return "expired"
+        return "disk use, whatever the age" if self._whatever_age else "disk use, expired"
+
+    def _make_units_durable(self) -> None:
+        """Units that a power cut takes are made again from the log, but not those of the file that goes."""
+        first = self._log.queue.first
+        if first is not None and self._checkpoint.page.logics_physical_offset < first.file_from_offset + first.size:
+            self._queues.flush()
+
+    def _redelete_hanged(self, now_ms: int) -> None:
+        """A file that was refused because somebody held it is tried again now and then."""
+        first = self._log.queue.first
+        if first is None or first.is_available:
+            return
+        if not 0 <= now_ms - self._last_redelete_ms <= self.config.redelete_hanged_file_interval_ms:
+            self._last_redelete_ms = now_ms
+            self._remove(now_ms)
+
+
+class CleanConsumeQueueService:
+    """Removes queue and index files that point only at what the log no longer has, and corrects the queues' begin."""
+
+    name = "CleanConsumeQueueService"
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: IndexService | None,
+        config: MessageStoreConfig,
+        is_for_space: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.config = config
+        self._is_for_space = is_for_space
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._last_min_offset = 0
+
+    @property
+    def interval_ms(self) -> int:
+        """cleanResourceInterval."""
+        return self.config.clean_resource_interval_ms
+
+    def step(self, now_ms: int) -> bool:
+        """Look whether the log begins later than it did."""
+        min_offset = self._log.min_offset
+        if min_offset > self._last_min_offset:
+            # What is held still, or comes back after a power cut, must find its units and entries.
+            there_from = self._log.queue.sync_names()
+            queue_files = 0
+            for queue in self._queues:
+                queue_files += queue.remove_expired(there_from)
+                queue.correct_min_offset(min_offset)
+            index_files = self._index.remove_expired(there_from) if self._index is not None else []
+            self._tell_of(queue_files, len(index_files), min_offset)
+            self._last_min_offset = there_from  # now: where a removal has failed all are looked at again
+        return False
+
+    def _tell_of(self, queue_files: int, index_files: int, min_offset: int) -> None:
+        level = logging.WARNING if self._is_for_space() else logging.INFO
+        text = "retention removed files that point in front of the log, which begins at %d: %d of %s"
+        for count, kind in ((queue_files, "consume queues"), (index_files, "the index")):
+            if count:
+                _LOGGER.log(level, text, min_offset, count, kind)
+
+    def drain(self) -> None:
+        """Nothing: what is old goes the next time."""
+
+
+def is_time_to_do(when: str, now_ms: int) -> bool:
+    """Whether the local hour of ``now_ms`` is in ``when`` ("04", or a list like "04;16") (UtilAll.isItTimeToDo)."""
+    hour = datetime.fromtimestamp(now_ms / 1000).hour
+    return any(part.strip().isdigit() and int(part) == hour for part in when.split(";"))

@@ -1,0 +1,498 @@
+"""One consume queue: the locations of a queue's messages in the commit log, 20 bytes each.
+
+File format: ``gantrymq.format.queue_entry``. Invariant: unit i of the address space is queue offset i; behind the
+last unit the last file reads as zeros; units point to rising physical offsets, except pre-blanks, which stand at the
+head of the first file and where records of the queue were lost. Between :meth:`ConsumeQueue.drop_from` and
+:meth:`ConsumeQueue.truncate` old units may stand behind the last one.
+
+Thread rule: one dispatcher writes; readers read below ``max_offset`` only.
+
+Source: ConsumeQueue.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, PRE_BLANK, UNIT_SIZE, QueueEntry, decode_entry, encode_entry
+from gantrymq.format.queue_ext import MAX_ADDRESS, QueueExtUnit, is_address
+from gantrymq.format.record import SECTOR
+from gantrymq.fs.api import Bytes, FileSystem
+from gantrymq.fs.holes import read_data
+from gantrymq.kernels import api as kernels
+from gantrymq.kernels.arrays import read_only
+from gantrymq.model.java import LONG_MAX
+from gantrymq.store.log.mapped_file import MappedFile
+from gantrymq.store.log.mapped_file_queue import MappedFileQueue
+from gantrymq.store.queue.consume_queue_ext import ConsumeQueueExt
+from gantrymq.store.queue.queue_units import PassedOver, Renumbered
+
+_PAGE_BYTES = 4096
+_RECOVER_CHUNK = 6_400 * UNIT_SIZE  # below 128 KB memory is used again, where that of more is new each time
+
+
+def rising_units(file: MappedFile, limit: int) -> int:
+    """How many units from the first on point to rising places in front of ``limit``, or are pre-blanks."""
+    count, highest = 0, -1
+    for units in _chunks(file):
+        length, highest = kernels.rising_units(units, 0, len(units), highest, limit)
+        count += length // UNIT_SIZE
+        if length < len(units):
+            break
+    return count
+
+
+def valid_units(file: MappedFile, log_limit: int) -> int:
+    """How many units from the first on can be true: Java takes those for written that are not negative or empty."""
+    count = 0
+    for units in _chunks(file):
+        length = kernels.valid_units(units, 0, len(units), log_limit)
+        count += length // UNIT_SIZE
+        if length < len(units):
+            break
+    return count
+
+
+def units_behind(files: Sequence[MappedFile], end: int) -> int:
+    """How many units follow ``end``, an offset in the address space of ``files``, wherever they point."""
+    count = 0
+    for file in files:
+        begin = max(end - file.file_from_offset, 0)
+        if begin < file.size:
+            written = valid_units(file, LONG_MAX) * UNIT_SIZE
+            count += max(written - begin, 0) // UNIT_SIZE
+            if written < file.size:
+                break
+    return count
+
+
+def is_written_behind(files: Sequence[MappedFile], end: int) -> bool:
+    """Whether anything but zeros follows ``end``, an offset in the address space of ``files``.
+
+    Holes are not read, and no file is mapped: a mapped one would stay open, of each queue.
+    """
+    for file in files:
+        at = max(end - file.file_from_offset, 0)
+        while at < file.size and (at := file.file.data_from(at)) < file.size:
+            behind = min(at - at % _PAGE_BYTES + _PAGE_BYTES, file.size)
+            raw = file.file.read_at(at, behind - at)
+            if raw != bytes(len(raw)):  # any() of a page takes 40 us, of each queue
+                return True
+            at = behind
+    return False
+
+
+def _chunks(file: MappedFile) -> Iterator[Bytes]:
+    """The file's units, some thousands at a time."""
+    for position in range(0, file.size, _RECOVER_CHUNK):
+        yield read_only(read_data(file.file, position, min(_RECOVER_CHUNK, file.size - position)))
+
+
+UNIT_DTYPE = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+_UNIT = struct.Struct(">qiq")
+_RECOVER_FILES = 3
+_BLANKS_A_LOOK = 16_384
+_OFFSET_SIZE = 8
+REBUILD = "`gantrymq store rebuild` makes the queues again from the commit log"
+
+
+class ConsumeQueue:
+    """The queue ``queue_id`` of ``topic``, with its files in ``directory``/TOPIC/QUEUE."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        topic: str,
+        queue_id: int,
+        file_size: int,
+        ext: ConsumeQueueExt | None = None,
+        owe: Callable[[Path], None] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self._owe = owe or fs.sync_directory
+        self.files = MappedFileQueue(
+            fs, directory / topic / str(queue_id), file_size, reserve_space=False, owe=owe, remedy=REBUILD
+        )
+        self.max_physic_offset = -1
+        # The last unit, its store time and where its record ends, if that says offset 0 though it is not the first:
+        # with one more record that says 1, the queue began anew there.
+        self.perhaps_anew: tuple[memoryview, NDArray[np.int64], int] | None = None
+        # Where a gap begins behind which stands the last unit alone, and its record: it may be of another queue.
+        self.perhaps_stray: tuple[int, PassedOver] | None = None
+        self.renumbered: list[Renumbered] = []  # of those that have a unit since this was opened
+        self.passed_over: list[PassedOver] = []  # since this was opened
+        self.had_units_behind = False  # at the last recover: something was written behind the end that it found
+        self._doubted_end = 0  # up to here old units may stand behind the last one
+        self._ext = ext
+        self._min_logic_offset = 0
+        self._blank = encode_entry(PRE_BLANK)
+
+    @property
+    def min_offset(self) -> int:
+        """The first queue offset whose record is still in the log."""
+        return self._min_logic_offset // UNIT_SIZE
+
+    @property
+    def max_offset(self) -> int:
+        """Behind the last unit."""
+        return self.files.max_offset // UNIT_SIZE
+
+    @property
+    def unit_count(self) -> int:
+        """How many units the files hold, pre-blanks too."""
+        return (self.files.max_offset - self.files.min_offset) // UNIT_SIZE if self.files.files else 0
+
+    def load(self) -> None:
+        """Take the files; raises WrongFileSizeError."""
+        self.files.load()
+        self.files.drop_empty()
+        if self._ext is not None:
+            self._ext.load()
+
+    # Recovery
+
+    def recover(self, log_limit: int) -> int:
+        """Find the end: the first unit from the last three files on that is none, or points behind ``log_limit``.
+
+        Files in front are taken for full, as Java does. After an abnormal exit :meth:`drop_from` looks again. Returns
+        how many units the files held, with those that point behind ``log_limit`` and are dropped.
+        """
+        files, end, held = self.files.files, 0, 0
+        for file in files[max(len(files) - _RECOVER_FILES, 0) :]:
+            count = valid_units(file, log_limit)
+            end = file.file_from_offset + count * UNIT_SIZE
+            if count * UNIT_SIZE < file.size:
+                break
+        if files:
+            is_cut = any(self.read_bytes(end, UNIT_SIZE, beyond_end=True))
+            held = (end - self.files.min_offset) // UNIT_SIZE + (units_behind(files, end) if is_cut else 0)
+            self.had_units_behind = is_cut or is_written_behind(files, end)
+            self.files.truncate_dirty(end, wipe=self.had_units_behind)
+            self._note_last()
+        if self._ext is not None:
+            self._ext.recover()
+            self._truncate_ext()
+        return held
+
+    def drop_from(self, phy_offset: int, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
+        """Drop the units of records at or behind ``phy_offset``.
+
+        Nothing vouches for them: after a power cut a sector may be lost or old, with half a unit at its border. What
+        points in front is durable and in order. A unit of a file that is no pre-blank and that no border divides says
+        that the file begins with such; ``is_true`` looks into the log for the last one that is kept where a border
+        divides it.
+
+        Mostly they are put again, so the bytes stay until they are written over, or :meth:`truncate` wipes them and
+        removes files. That they are the same is no reason not to write: a sync that failed may have given them up.
+        Where none is kept, the first of them, if it is true, says where the queue begins: what lies in front of that
+        in the log is of a topic that was deleted and made anew.
+        """
+        files = self.files.files
+        if not files:
+            return
+        end = self.files.min_offset
+        for file in reversed(files):
+            kept = rising_units(file, phy_offset)
+            if kept and (file is files[0] or self._is_vouched_for(file, kept)):
+                end = file.file_from_offset + kept * UNIT_SIZE
+                break
+        last = end - UNIT_SIZE
+        is_divided = not _is_in_one_sector(np.array([last % self.files.file_size]))[0]
+        if end > self.files.min_offset and is_divided and not is_true(self, last // UNIT_SIZE):
+            end = last
+        first = self.entry(end // UNIT_SIZE) if end == self.files.min_offset else None
+        begin = first.phy_offset if first and is_true(self, end // UNIT_SIZE) else -1
+        if self._ext is None:
+            files[-1].wipe_rest()
+            self._doubted_end = self.files.max_offset
+        # What points to extended units goes at once, as they do.
+        self.files.truncate_dirty(end, wipe=self._ext is not None, sets_aside=self._ext is None)
+        self._owe(self.files.directory)  # whoever made files in there may have been killed before he synced their names
+        self._note_last()
+        self.max_physic_offset = max(self.max_physic_offset, begin)
+        self._truncate_ext()
+
+    @staticmethod
+    def _is_vouched_for(file: MappedFile, count: int) -> bool:
+        """Whether any of the first ``count`` units of ``file``, with its place in one sector, is no pre-blank.
+
+        Pre-blanks say nothing of their age: a rebuild of a damaged log fills slots wherever it lost messages.
+        """
+        if decode_entry(file.file.read_at(0, UNIT_SIZE)).size_bytes != BLANK_UNIT_SIZE:
+            return True
+        units = np.frombuffer(file.file.read_at(0, count * UNIT_SIZE), UNIT_DTYPE)
+        return bool(_is_in_one_sector(np.flatnonzero(units["size"] != BLANK_UNIT_SIZE) * UNIT_SIZE).any())
+
+    def drop_false_end(self, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
+        """Drop the last units that lead to no record of the queue: what damaged those behind them reached in here."""
+        end = self.max_offset
+        while end > self.files.min_offset // UNIT_SIZE and not is_true(self, end - 1):
+            end -= 1
+        if end < self.max_offset:
+            self.files.truncate_dirty(end * UNIT_SIZE, wipe=True)
+            self._note_last()
+            self._truncate_ext()
+
+    def truncate(self, phy_offset: int) -> None:
+        """Drop every unit that points at or behind ``phy_offset`` (truncateDirtyLogicFiles), and what is in doubt."""
+        self.files.drop_ahead()
+        if self.max_physic_offset > phy_offset:
+            self.files.truncate_dirty(self.find_first(phy_offset) * UNIT_SIZE, wipe=True)
+            self._note_last()
+            self._truncate_ext()
+        elif self.files.max_offset < self._doubted_end:
+            self.files.truncate_dirty(self.files.max_offset, wipe=True)
+        self._doubted_end = 0
+
+    @property
+    def last_phy_offset(self) -> int:
+        """Where the record lies that the last unit points to; -1 without one."""
+        last = self._last
+        return last.phy_offset if last else -1
+
+    @property
+    def _last(self) -> QueueEntry | None:
+        return self.real_entry(self.max_offset - 1)
+
+    def _note_last(self) -> None:
+        last = self._last
+        self.max_physic_offset = last.phy_offset + last.size_bytes if last else -1
+
+    def _truncate_ext(self) -> None:
+        """Cut the extended units behind the last one that a unit here points to."""
+        last = self.entry(self.max_offset - 1)
+        if self._ext is not None and last is not None:
+            self._ext.truncate_by_max_address(last.tags_code)
+        elif self._ext is not None:
+            self._ext.files.clear()
+
+    def correct_min_offset(self, min_phy_offset: int) -> None:
+        """Let ``min_offset`` point to the first unit whose record is at or behind ``min_phy_offset``."""
+        first = self.files.first
+        if first is None:
+            return
+        oldest = self.real_entry(first.file_from_offset // UNIT_SIZE)
+        # A search by halves would be led behind units that are damaged.
+        is_whole = oldest is not None and oldest.size_bytes != BLANK_UNIT_SIZE and oldest.phy_offset >= min_phy_offset
+        found = 0 if is_whole else self.find_first(min_phy_offset) * UNIT_SIZE
+        self._min_logic_offset = max(found, first.file_from_offset)
+        oldest = self.entry(self.min_offset)
+        if self._ext is not None and oldest is not None:
+            self._ext.truncate_by_min_address(oldest.tags_code)
+
+    def remove_expired(self, min_phy_offset: int) -> int:
+        """Remove the files whose units all point in front of ``min_phy_offset``, never the last; returns how many.
+
+        A pre-blank points nowhere, and says nothing of the units in front of it.
+        """
+        expired = 0
+        for file in self.files.files[:-1]:
+            begin = file.file_from_offset // UNIT_SIZE
+            last = self.real_entry(begin + self._units_a_file - 1, begin)
+            if last is None or last.phy_offset >= min_phy_offset:
+                break
+            expired += 1
+        return len(self.files.remove_before(expired))
+
+    def find_first(self, phy_offset: int) -> int:
+        """The first queue offset whose unit points at or behind ``phy_offset``; ``max_offset`` where none does."""
+        first = self.files.first
+        if first is None:
+            return 0
+        low, high = first.file_from_offset // UNIT_SIZE, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.real_entry(middle)
+            if entry is None or entry.phy_offset < phy_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def real_entry(self, queue_offset: int, least: int = -1) -> QueueEntry | None:
+        """The unit of ``queue_offset``, in place of a pre-blank the nearest real one in front; None without one.
+
+        So a search by halves sees rising values also where slots in the middle stayed empty. Nobody looks in front of
+        ``least``: where it is a pre-blank too, it is the answer.
+        """
+        while (entry := self.entry(queue_offset)) is not None and entry.size_bytes == BLANK_UNIT_SIZE:
+            if queue_offset == least:
+                break
+            begin = max(queue_offset - queue_offset % self._units_a_file, queue_offset - _BLANKS_A_LOOK)
+            units = self.entries(begin, queue_offset - begin)
+            real = np.flatnonzero(units["size"] != BLANK_UNIT_SIZE)
+            if len(real):
+                return QueueEntry(*units[real[-1]].item())
+            queue_offset = max(begin - (begin == queue_offset), least)
+        return entry
+
+    @property
+    def _units_a_file(self) -> int:
+        return self.files.file_size // UNIT_SIZE
+
+    # Writing
+
+    def append_units(
+        self, queue_offset: int, units: memoryview, store_times_ms: NDArray[np.int64], max_physic_offset: int
+    ) -> None:
+        """Put encoded units at ``queue_offset`` and the ones behind it; raises DiskFullError.
+
+        ``store_times_ms`` are the store times of their records, for the extended units if there are any.
+
+        Slots between the end of the queue and ``queue_offset`` become pre-blanks: their records are gone from the
+        log, and an offset never moves. Units in front of the end are already there and are passed over; but where
+        they begin with offset 0, the topic was deleted and made anew, and its queue is, too.
+        """
+        if queue_offset == 0 < self.max_offset:
+            self.destroy()
+        end = self.max_offset
+        if queue_offset < end:
+            units = units[(end - queue_offset) * UNIT_SIZE :]
+            store_times_ms = store_times_ms[end - queue_offset :]
+        elif queue_offset > end:
+            self._fill_blank_to(queue_offset)
+        if self._ext is not None:
+            units = self._with_ext(self._ext, units, store_times_ms)
+        self.go_on(units, max_physic_offset, max(queue_offset, end))
+
+    def take_back_stray(self) -> None:
+        """Drop the unit that is ``perhaps_stray``, with the gap in front of it: its record is passed over."""
+        if self.perhaps_stray is not None:
+            begin, record = self.perhaps_stray
+            self.files.truncate_dirty(begin * UNIT_SIZE, wipe=True)
+            self._note_last()
+            self._truncate_ext()
+            self.passed_over.append(record)
+            self.perhaps_stray = None
+
+    def begin_anew(self) -> None:
+        """Drop all units but the one that is ``perhaps_anew``, which becomes the first; raises DiskFullError."""
+        if self.perhaps_anew is not None:
+            self.destroy()
+            self.append_units(0, *self.perhaps_anew)
+
+    def go_on(self, units: memoryview, max_physic_offset: int, queue_offset: int) -> None:
+        """Put encoded units at ``queue_offset``, which is the next one, as they are; raises DiskFullError."""
+        self._write(queue_offset * UNIT_SIZE, units)
+        self.max_physic_offset = max(self.max_physic_offset, max_physic_offset)
+
+    @property
+    def next_offset(self) -> int:
+        """Where :meth:`go_on` may put units: ``max_offset``, or -1 where that wants a second thought."""
+        end = self.max_offset
+        is_doubtful = self.perhaps_anew is not None or self.max_physic_offset < 0 < end
+        return -1 if self._ext is not None or is_doubtful else end
+
+    @staticmethod
+    def _with_ext(ext: ConsumeQueueExt, units: memoryview, store_times_ms: NDArray[np.int64]) -> memoryview:
+        """The units with the addresses of extended ones for their tags codes."""
+        entries = []
+        for number, stored_ms in enumerate(store_times_ms.tolist()):
+            entry = decode_entry(units, number * UNIT_SIZE)
+            address = ext.put(QueueExtUnit(entry.tags_code, stored_ms))
+            entries.append(encode_entry(entry._replace(tags_code=address) if is_address(address) else entry))
+        return memoryview(b"".join(entries))
+
+    def _fill_blank_to(self, queue_offset: int) -> None:
+        target = queue_offset * UNIT_SIZE
+        if self.files.max_offset <= max(self.files.min_offset, 0):
+            # Nothing is in the queue: the address space begins with the file that holds the first unit (fillPreBlank).
+            self.files.clear()
+            start = target - target % self.files.file_size
+            self._min_logic_offset = target
+            self.files.flushed_where = self.files.committed_where = start
+        else:
+            start = self.files.max_offset
+        self._write(start, memoryview(self._blank * ((target - start) // UNIT_SIZE)), start_offset=start)
+
+    def _write(self, position: int, data: memoryview, *, start_offset: int | None = None) -> None:
+        while data:
+            file = self.files.last_for_append(position if start_offset is None else start_offset)
+            room = file.size - file.wrote_position
+            file.append(data[:room])
+            data = data[room:]
+
+    # Reading
+
+    def entry(self, queue_offset: int) -> QueueEntry | None:
+        """The unit of ``queue_offset``, or None where there is none."""
+        raw = self.read_bytes(queue_offset * UNIT_SIZE, UNIT_SIZE)
+        return decode_entry(raw) if len(raw) == UNIT_SIZE else None
+
+    def entries(self, queue_offset: int, count: int) -> NDArray[np.void]:
+        """At most ``count`` units from ``queue_offset``, to the end of their file: an array of UNIT_DTYPE."""
+        return np.frombuffer(self.read_bytes(queue_offset * UNIT_SIZE, count * UNIT_SIZE), UNIT_DTYPE)
+
+    def units(self, queue_offset: int, count: int) -> Iterator[tuple[int, int, int]]:
+        """(physical offset, size, tags code) of the same units, which is quicker where they are few."""
+        raw = self.read_bytes(queue_offset * UNIT_SIZE, count * UNIT_SIZE)
+        return _UNIT.iter_unpack(raw[: len(raw) - len(raw) % UNIT_SIZE])
+
+    def tags_code(self, in_unit: int) -> int:
+        """The tags code of a message from its unit's: of its extended unit, or where that is gone its address."""
+        unit = self._ext.get(in_unit) if self._ext is not None else None
+        return in_unit if unit is None else unit.tags_code
+
+    def may_be(self, in_unit: int, wanted: Collection[int]) -> bool:
+        """Whether it is one of the ``wanted``, or only the record knows, for the extended unit is gone."""
+        if in_unit > MAX_ADDRESS:
+            return in_unit in wanted
+        return (code := self.tags_code(in_unit)) in wanted or is_address(code)
+
+    def read_bytes(self, position: int, length: int, *, beyond_end: bool = False) -> bytes:
+        """Bytes of the address space, to the end of their file at most; ``beyond_end`` reads unwritten ones too."""
+        file = self.files.find(position)
+        if file is None or not file.hold_to_read():
+            return b""
+        try:
+            start = position - file.file_from_offset
+            limit = file.size if beyond_end else file.committed_position
+            return file.file.read_at(start, max(min(length, limit - start), 0))
+        finally:
+            file.release()
+
+    def destroy(self) -> None:
+        """Remove the queue's files and their directories."""
+        self.files.destroy()
+        if self._ext is not None:
+            self._ext.destroy()
+        self.max_physic_offset, self.renumbered, self.passed_over = -1, [], []
+        self._min_logic_offset = self._doubted_end = 0
+
+    def begin_flush(self) -> None:
+        """Let the disk begin with what :meth:`flush` will wait for."""
+        if self._ext is not None:
+            self._ext.files.begin_flush()
+        self.files.begin_flush()
+
+    def flush(self, least_pages: int = 0) -> None:
+        """Make the units durable; with ``least_pages`` only if so many pages are dirty."""
+        if self._ext is not None:
+            self._ext.files.flush_all()
+        if least_pages:
+            self.files.flush(least_pages)
+        else:
+            self.files.flush_all()
+
+    def rest(self) -> None:
+        """Let no file stay open that need not, while nobody reads or writes."""
+        self.files.for_each(MappedFile.rest)
+
+    def close(self) -> None:
+        """Close the files."""
+        self.files.close()
+        if self._ext is not None:
+            self._ext.close()
+
+
+def _is_in_one_sector(positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether the places of units that begin at these positions of a file are not divided by a border of sectors."""
+    result: NDArray[np.bool_] = positions // SECTOR == (positions + _OFFSET_SIZE - 1) // SECTOR
+    return result

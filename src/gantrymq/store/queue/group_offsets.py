@@ -1,0 +1,187 @@
+"""How far consumer groups and delay levels are, by ``config/``, against how far the queues go.
+
+A group that is ahead of its queue passes over the next messages: they get the offsets that it has already committed.
+That comes of a power cut (the table was written, the end of the log was not), of a log that was cut or salvaged, and of
+an older copy of a queue beside a newer table. RocketMQ moves a group back to the queue's end at its next pull, but by
+then the queue may have grown past it. Here every start, ``rebuild`` and ``salvage`` set such a group to the queue's end
+before a message gets an offset.
+
+``consumerOffset.json`` has the groups, ``delayOffset.json`` the delay levels. Nothing is said of light queues and
+static topics, whose offsets are those of another queue, nor of a topic without any queue.
+
+Thread rule: plain functions.
+
+Source: ConsumerOffsetManager, ScheduleMessageService.correctDelayOffset.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from gantrymq.errors import StoreError
+from gantrymq.format.names import CONSUMER_OFFSET, DELAY_OFFSET
+from gantrymq.fs.api import FileSystem
+from gantrymq.model.java import INT_MAX, parse_number
+from gantrymq.model.message import SCHEDULE_TOPIC
+from gantrymq.store.config_files import ConfigFile
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue.consume_queues import ConsumeQueues, is_light
+
+_OFFSETS, _RESETS, _PULLED = "offsetTable", "resetOffsetTable", "pullOffsetTable"
+_STATIC_TOPICS, _STATIC = "topicQueueMapping.json", "topicQueueMappingInfoMap"
+_SEPARATOR = "@"
+
+
+class GroupOffset(NamedTuple):
+    """``group`` has committed ``offset`` of a queue: its next message. A delay level has no group (``""``)."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+
+    @property
+    def name(self) -> str:
+        """Whose offset it is, for people."""
+        return f"group {self.group}" if self.group else f"delay level {self.queue_id + 1}"
+
+    @property
+    def file_name(self) -> str:
+        """The file of ``config/`` that holds the offset."""
+        return CONSUMER_OFFSET if self.group else DELAY_OFFSET
+
+
+class GroupTable(NamedTuple):
+    """What ``group`` has committed of one topic, as (queue id, offset). A queue may be there twice (``1``, ``+1``)."""
+
+    group: str
+    topic: str
+    offsets: list[tuple[int, int]]
+
+
+class GroupAhead(NamedTuple):
+    """The queue ends at ``end``, in front of the offset ``at``."""
+
+    at: GroupOffset
+    end: int
+
+
+EndOf = Callable[[str, int], int | None]  # where a queue ends, by topic and queue id; None where that is not known
+
+
+def read_group_offsets(fs: FileSystem, paths: StorePaths) -> list[GroupTable]:
+    """Every committed offset. What the disk does not give back, or is no such table, says nothing.
+
+    A table a group and topic, not an object an offset: a broker may have hundreds of thousands.
+    """
+    static = _table(_load(fs, paths, _STATIC_TOPICS), _STATIC)
+    found = [*_groups(_load(fs, paths, CONSUMER_OFFSET)), *_levels(_load(fs, paths, DELAY_OFFSET))]
+    return [one for one in found if not is_light(one.topic) and one.topic not in static]
+
+
+def groups_ahead(tables: Iterable[GroupTable], end_of: EndOf) -> list[GroupAhead]:
+    """The offsets that are behind the end of their queue, sorted."""
+    return sorted(
+        {
+            GroupAhead(GroupOffset(group, topic, queue_id, offset), end)
+            for group, topic, offsets in tables
+            for queue_id, offset in offsets
+            if (end := end_of(topic, queue_id)) is not None and offset > end
+        }
+    )
+
+
+def end_in(queues: ConsumeQueues, topics: Iterable[str] = ()) -> EndOf:
+    """Where these queues end. One that is not there has no message, if its topic has others or is among ``topics``."""
+    topics = {*topics, *(queue.topic for queue in queues)}
+
+    def end_of(topic: str, queue_id: int) -> int | None:
+        queue = queues.get(topic, queue_id)
+        return queue.max_offset if queue is not None else 0 if topic in topics else None
+
+    return end_of
+
+
+def set_back(fs: FileSystem, paths: StorePaths, ahead: Sequence[GroupAhead]) -> None:
+    """Set each of these groups to the end of its queue; returns when that is durable. Raises DiskFullError."""
+    for name in {one.at.file_name for one in ahead}:
+        file = ConfigFile(fs, paths.config / name)
+        value = file.read(dict, keeps_edits=True) or {}
+        _lower(value, [one for one in ahead if one.at.file_name == name])
+        file.save(_with_number_keys(value, is_of_levels=name == DELAY_OFFSET))
+
+
+def _load(fs: FileSystem, paths: StorePaths, name: str) -> Mapping[str, Any]:
+    """The object of a file, as a broker takes it: one that somebody has edited does not give way to its ``.bak``."""
+    with suppress(StoreError, OSError):
+        return ConfigFile(fs, paths.config / name).read(dict, keeps_edits=True) or {}
+    return {}
+
+
+def _table(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    table = value.get(key)
+    return table if isinstance(table, dict) else {}
+
+
+def _groups(value: Mapping[str, Any]) -> Iterator[GroupTable]:
+    for key in (_OFFSETS, _RESETS):
+        for name, queues in _table(value, key).items():
+            topic, separator, group = name.partition(_SEPARATOR)
+            if separator and group and _SEPARATOR not in group and isinstance(queues, dict):
+                yield GroupTable(group, topic, _numbers(queues, least=0))
+
+
+def _levels(value: Mapping[str, Any]) -> Iterator[GroupTable]:
+    levels = _numbers(_table(value, _OFFSETS), least=1)
+    yield GroupTable("", SCHEDULE_TOPIC, [(level - 1, offset) for level, offset in levels])
+
+
+def _numbers(table: Mapping[str, Any], *, least: int) -> list[tuple[int, int]]:
+    """(number, offset) of the entries of ``table`` that have a number of at least ``least``, and an offset."""
+    return [
+        (number, offset) for text, offset in table.items() if (number := _number(text)) >= least and type(offset) is int
+    ]
+
+
+def _lower(value: dict[str, Any], ahead: Iterable[GroupAhead]) -> None:
+    ends = defaultdict[tuple[str, str], dict[int, int]](dict)
+    for at, end in ahead:
+        ends[at.topic, at.group][at.queue_id if at.group else at.queue_id + 1] = end
+    for (topic, group), end_of in ends.items():
+        for table in (_table(value, key) for key in (_OFFSETS, _RESETS)):
+            own = _table(table, f"{topic}{_SEPARATOR}{group}") if group else table
+            for text, offset in own.items():
+                if type(offset) is int and offset > end_of.get(_number(text), offset):
+                    own[text] = end_of[_number(text)]  # type: ignore[index]
+
+
+def _with_number_keys(value: dict[str, Any], *, is_of_levels: bool) -> dict[str, Any]:
+    """The file's object as RocketMQ writes it: numbers of queues and levels stand without quotes."""
+    if is_of_levels:
+        return {key: _numbered(one) if key == _OFFSETS else one for key, one in value.items()}
+    tables = (_OFFSETS, _RESETS, _PULLED)
+    return {
+        key: {name: _numbered(queues) for name, queues in one.items()}
+        if key in tables and isinstance(one, dict)
+        else one
+        for key, one in value.items()
+    }
+
+
+def _numbered(table: Any) -> Any:
+    if not isinstance(table, dict):
+        return table
+    return {_number(text) if _number(text) >= 0 else text: one for text, one in table.items()}
+
+
+@lru_cache(maxsize=4096)  # every group's table names the same few
+def _number(text: str) -> int:
+    """The number that ``text`` is; -1 where it is none."""
+    try:
+        return parse_number(text, INT_MAX)
+    except ValueError:
+        return -1

@@ -1,0 +1,181 @@
+"""Which queue the files of a queue directory are of: the records say it that their units lead to.
+
+A directory of a queue that was swapped with another one, renamed or copied, or a file that got into another queue's
+directory, is found by looking at a few units of each file: one of a sound file, about sixty of one in doubt. What is
+damaged within a file, and what is of another store, is not found so.
+
+Every file is looked at, also in the middle of a queue: nothing else in an open compares its units with the log. The
+records are read in the order in which they lie in the log, all at once: ten thousand looks in the order of the queues
+would take a disk back and forth as often, and hold every file of the log open.
+
+Thread rule: plain functions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.errors import DiskError, MisfiledQueueError
+from gantrymq.format.names import offset_name
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
+from gantrymq.format.record import MIN_RECORD_SIZE
+from gantrymq.fs.api import FileSystem
+from gantrymq.fs.holes import read_data
+from gantrymq.store.paths import OffsetFile
+from gantrymq.store.queue.consume_queue import REBUILD, UNIT_DTYPE
+from gantrymq.store.queue.consume_queues import is_light
+from gantrymq.store.queue.queue_listing import QueueName
+
+RecordPlace = tuple[int, int]
+"""Where a record begins in the log, and its size in bytes."""
+Slot = tuple[str, int, int]
+"""Topic, queue id, queue offset."""
+SlotsAt = Callable[[Sequence[RecordPlace]], Sequence[Slot | None]]
+"""What the records at these places say of themselves; None where there is none. Rising places are read quickest."""
+_LOOKED_AT = 64
+_NO_PLACE: RecordPlace = (-1, 0)
+
+
+class Owner(NamedTuple):
+    """The units of a file are of this queue, and of its slots that are ``distance`` further on than the file says."""
+
+    topic: str
+    queue_id: int
+    distance: int
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedFile:
+    """A file of the directory of queue ``name``. ``owner`` is None where it is of that queue, as far as one can see.
+
+    ``nowhere`` are the places, of those that were ``looked_at``, at which no record begins.
+    """
+
+    name: QueueName
+    file: OffsetFile
+    owner: Owner | None
+    nowhere: list[int] = field(default_factory=list)
+    looked_at: int = 0
+
+
+def judge_queue_files(
+    fs: FileSystem,
+    queues: Iterable[tuple[QueueName, Sequence[OffsetFile]]],
+    slots_at: SlotsAt,
+    log_begin: int,
+    log_end: int,
+) -> Iterator[JudgedFile]:
+    """Every file of ``queues``, by the records in [log_begin, log_end) of the log.
+
+    Light queues are left out: their units lead to records of other queues.
+    """
+    files = [(name, file) for name, listed in queues if not is_light(name[0]) for file in listed]
+    places = [_first_place(fs, file) for _, file in files]
+    slots = _slots(slots_at, {place for place in places if place is not None and place != _NO_PLACE})
+    for (name, file), place in zip(files, places, strict=True):
+        if place is None or slots.get(place) == (*name, file.offset // UNIT_SIZE):
+            yield JudgedFile(name, file, None)
+        else:
+            yield _judge_closely(fs, name, file, slots_at, log_begin, log_end)
+
+
+def misfiled_queues(judged_files: Iterable[JudgedFile]) -> Iterator[tuple[JudgedFile, MisfiledQueueError]]:
+    """The first file of each queue that is of another one, and the error that says so."""
+    seen: set[QueueName] = set()
+    for judged in judged_files:
+        owner = judged.owner
+        if owner is None or judged.name in seen:
+            continue
+        seen.add(judged.name)
+        begin = offset_name(judged.file.offset + owner.distance * UNIT_SIZE) if owner.distance else ""
+        whose = "another place of the queue" if owner[:2] == judged.name else f"queue {owner.queue_id} of {owner.topic}"
+        reason = f"holds the entries of {whose}{f' ({begin})' * bool(begin)}; {REBUILD}"
+        yield judged, MisfiledQueueError(judged.file.path, reason)
+
+
+def _first_place(fs: FileSystem, file: OffsetFile) -> RecordPlace | None:
+    """Where the first unit leads, _NO_PLACE where that is nowhere; None where the file cannot be read."""
+    try:
+        opened = fs.open(file.path)
+        try:
+            raw = opened.read_at(0, UNIT_SIZE)
+        finally:
+            opened.close()
+    except (FileNotFoundError, DiskError):  # it is told of where the file is needed
+        return None
+    place, size, _ = decode_entry(raw) if len(raw) == UNIT_SIZE else (*_NO_PLACE, 0)
+    return (place, size) if place >= 0 and size >= MIN_RECORD_SIZE else _NO_PLACE
+
+
+def _slots(slots_at: SlotsAt, places: Iterable[RecordPlace]) -> dict[RecordPlace, Slot | None]:
+    ordered = sorted(places)
+    return dict(zip(ordered, slots_at(ordered), strict=True))
+
+
+def _judge_closely(
+    fs: FileSystem, name: QueueName, file: OffsetFile, slots_at: SlotsAt, log_begin: int, log_end: int
+) -> JudgedFile:
+    """By the last unit, and where that is not the queue's own either by units from all over the file."""
+    first = file.offset // UNIT_SIZE
+    try:
+        opened = fs.open(file.path)
+        try:
+            raw = np.frombuffer(read_data(opened, 0, file.size_bytes), np.uint8)
+        finally:
+            opened.close()
+    except (FileNotFoundError, DiskError):
+        return JudgedFile(name, file, None)
+    units = raw[: len(raw) - len(raw) % UNIT_SIZE].view(UNIT_DTYPE)
+    rows = _rows_in_log(units, log_begin, log_end)
+    if not len(rows):
+        return JudgedFile(name, file, None)
+    last = (int(units["phy_offset"][rows[-1]]), int(units["size"][rows[-1]]))
+    if slots_at([last])[0] == (*name, first + int(rows[-1])):
+        return JudgedFile(name, file, None)
+    looked_at = np.unique(rows[np.linspace(0, len(rows) - 1, _LOOKED_AT).astype(np.int64)])
+    places = list(zip(units["phy_offset"][looked_at].tolist(), units["size"][looked_at].tolist(), strict=True))
+    slots, owners = _slots(slots_at, set(places)), Counter[Owner]()
+    for row, place in zip(looked_at.tolist(), places, strict=True):
+        if (slot := slots[place]) is not None:
+            owners[Owner(slot[0], slot[1], slot[2] - first - row)] += 1
+    nowhere = [place[0] for place in places if slots[place] is None]
+    return JudgedFile(name, file, _owner(name, file, owners), nowhere, len(places))
+
+
+def _rows_in_log(units: NDArray[np.void], log_begin: int, log_end: int) -> NDArray[np.int64]:
+    places, sizes = units["phy_offset"], units["size"]
+    is_size = (sizes >= MIN_RECORD_SIZE) & (sizes != BLANK_UNIT_SIZE)
+    return np.flatnonzero(is_size & (places >= log_begin) & (places < log_end))
+
+
+def _owner(name: QueueName, file: OffsetFile, slots: Counter[Owner]) -> Owner | None:
+    """Whose units these are, by most of them; None where that is ``name``, or nothing is certain."""
+    if not slots:
+        return None
+    queues = Counter[QueueName]()
+    for slot, count in slots.items():
+        queues[slot[:2]] += count
+    queue, count = queues.most_common(1)[0]
+    if count * 2 <= queues.total():
+        return None
+    owner, _ = max(((slot, count) for slot, count in slots.items() if slot[:2] == queue), key=lambda item: item[1])
+    if queue == name:
+        # Whole files that lie in another's place; a few slots off are a queue that RocketMQ went on in with a gap.
+        is_other_file = owner.distance != 0 and owner.distance * UNIT_SIZE % file.size_bytes == 0
+        return owner if is_other_file and slots[owner] * 2 > queues.total() > 1 else None
+    # One record with a wrong bit in its topic or queue id is no queue.
+    return owner if count > 1 or not is_one_damage(queue, name) else None
+
+
+def is_one_damage(said: QueueName, name: QueueName) -> bool:
+    """Whether two queues differ in one bit of the queue id, or in one character of the topic."""
+    if said[0] == name[0]:
+        return (said[1] ^ name[1]).bit_count() == 1
+    is_alike = said[1] == name[1] and len(said[0]) == len(name[0])
+    return is_alike and sum(a != b for a, b in zip(said[0], name[0], strict=True)) == 1

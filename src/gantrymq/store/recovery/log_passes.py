@@ -1,0 +1,193 @@
+"""The two ways in which a recovery reads the log, for callers that must read exactly what it reads.
+
+Which records go to queues and index must not depend on the caller: the plan of a recovery that makes the index later
+(:mod:`gantrymq.store.recovery.recovered_index`) equals the recovery only if both take the same batches.
+
+:class:`LostRecords` finds the records that the disk does not give back whole, in a reader's private view of the log. A
+writer's recovery ends the log there, or refuses the store. A reader shows what stands behind them too.
+
+Thread rule: iterate in one thread; others scan ahead. The pages noted so far count as lost.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import DiskError
+from gantrymq.format.checkpoint import Checkpoint
+from gantrymq.format.record import (
+    BLANK_SIZE,
+    MAGIC_V1,
+    MAGIC_V2,
+    PHY_OFFSET_AT,
+    CheckCRC,
+    Layout,
+    check_record,
+)
+from gantrymq.fs.lost_pages import LostPages
+from gantrymq.kernels import codes
+from gantrymq.kernels.api import find_record
+from gantrymq.kernels.arrays import read_only
+from gantrymq.store.log.commit_log import CommitLog, fetch_record
+from gantrymq.store.log.log_scanner import LogScanner, ScanAhead
+from gantrymq.store.log.mapped_file import MappedFile
+from gantrymq.store.log.record_batch import LARGE_BATCH_RECORDS, SETS, DigestScan, RecordBatch, Scan, check_code
+
+_HEAD = struct.Struct(">iI")
+_HEAD_BYTES = PHY_OFFSET_AT + 8  # what a search looks at
+_WINDOW_BYTES = 8 << 20
+
+
+class LostRecords:
+    """Of ``log``, whose file system notes in ``lost`` what reads as zeros because the disk does not give it back."""
+
+    def __init__(self, log: CommitLog, lost: LostPages) -> None:
+        self._log = log
+        self._lost = lost
+
+    def are_whole(self, batch: RecordBatch) -> NDArray[np.bool_]:
+        """Which records of a batch the disk has given back."""
+        whole = np.ones(batch.count, np.bool_)
+        file = self._log.queue.find(batch.start_offset) if batch.count else None
+        if file is not None:
+            begins = batch.columns[codes.POS, : batch.count] + batch.base - file.file_from_offset
+            ends = begins + batch.columns[codes.SIZE, : batch.count]
+            for begin, end, _ in self._lost.ranges(file.path):
+                whole &= (begins >= end) | (begin >= ends)
+        return whole
+
+    def whole_of(self, batch: RecordBatch) -> RecordBatch:
+        """The records of a batch that the disk has given back."""
+        whole = self.are_whole(batch)
+        return batch if whole.all() else batch.take(whole)
+
+    def leading_whole(self, batch: RecordBatch) -> int:
+        """How many of the first records of a batch the disk has given back."""
+        whole = self.are_whole(batch)
+        return batch.count if whole.all() else int(np.argmin(whole))
+
+    def first_at(self, offset: int) -> DiskError | None:
+        """What the disk says of the first lost byte of what begins at ``offset``; None where nothing of it is lost."""
+        file = self._log.queue.find(offset)
+        if file is None or (end := self._end_of_lost(file, position := offset - file.file_from_offset)) is None:
+            return None
+        return self._lost.first(file.path, position, end - position)
+
+    def behind(self, offset: int) -> int | None:
+        """Where the log goes on, if it ended at ``offset`` only because the disk does not give back what is there.
+
+        The next whole record of the file, or else the next file; None where neither is there, or another cause.
+        """
+        file = self._log.queue.find(offset)
+        if file is None or (begin := self._end_of_lost(file, offset - file.file_from_offset)) is None:
+            return None
+        found = self._next_record(file, begin)
+        following = self._log.roll_next_file(offset) if found is None else file.file_from_offset + found
+        return following if self._log.queue.find(following) is not None else None
+
+    def _end_of_lost(self, file: MappedFile, position: int) -> int | None:
+        """Behind the lost bytes in which what begins at ``position`` lies, be it in part."""
+        ranges = [one for one in self._lost.ranges(file.path) if one[1] > position]
+        if not ranges or file.size - position < BLANK_SIZE:
+            return ranges[0][1] if ranges else None
+        begin, end, _ = ranges[0]
+        file.fetch(position, BLANK_SIZE)
+        size, magic = _HEAD.unpack_from(file.array.data, position)
+        length = size if magic in (MAGIC_V1, MAGIC_V2) and begin >= position + BLANK_SIZE else BLANK_SIZE
+        return end if begin < position + length else None
+
+    def _next_record(self, file: MappedFile, position: int) -> int | None:
+        array, base = read_only(file.array.data), file.file_from_offset
+        while file.size - position >= _HEAD_BYTES:
+            end = min(position + _WINDOW_BYTES, file.size)
+            file.fetch(position, end - position)
+            found = position + int(find_record(array[position:end], 0, end - position, base + position))
+            if found >= end:
+                position = end if end == file.size else end - _HEAD_BYTES + 1
+            elif self._is_whole(file, found):
+                return found
+            else:
+                position = found + 1
+        return None
+
+    def _is_whole(self, file: MappedFile, position: int) -> bool:
+        length = fetch_record(file, position)
+        layout = check_record(file.array.data, position, file.size, CheckCRC.BODY)
+        return isinstance(layout, Layout) and file.file.lost_in(position, length) is None
+
+
+def recovery_check(config: MessageStoreConfig) -> CheckCRC:
+    """What of each record a recovery compares with its CRC."""
+    if not config.check_crc_on_recover:
+        return CheckCRC.OFF
+    return CheckCRC.WHOLE_RECORD if config.force_verify_prop_crc else CheckCRC.BODY
+
+
+@contextmanager
+def forward_scanner(
+    log: CommitLog, config: MessageStoreConfig, begin: int, end: int | None = None
+) -> Iterator[LogScanner]:
+    """Reads forward from ``begin``, with CRC, to the first thing that is no record, or to ``end``."""
+    with _scanner(log, config, begin, end, recovery_check(config)) as scanner:
+        yield scanner
+
+
+def unjudged(
+    log: CommitLog,
+    config: MessageStoreConfig,
+    begin: int,
+    end: int,
+    progress: Callable[[int, int], None],
+    lost: LostRecords | None = None,
+) -> Iterator[RecordBatch]:
+    """The records of whole files from ``begin`` to ``end``; damage is passed over by the file, ``lost`` bytes alone."""
+    if begin >= end:
+        return
+    with _scanner(log, config, begin, end, CheckCRC.OFF) as scanner:
+        while True:
+            for batch in behind_lost(scanner, lost, end):
+                if (own := (batch if lost is None else lost.whole_of(batch)).without_copied()).count:
+                    yield own
+                progress(batch.end_offset - begin, end - begin)
+            if not scanner.stop or not scanner.skip_file():
+                return
+
+
+def behind_lost(scanner: LogScanner, lost: LostRecords | None, end: int | None) -> Iterator[RecordBatch]:
+    """What a reader's scanner gives, up to ``end``, also behind what the disk does not give back."""
+    yield from scanner
+    while goes_on_behind_lost(scanner, lost, end):
+        yield from scanner
+
+
+def goes_on_behind_lost(scanner: LogScanner, lost: LostRecords | None, end: int | None = None) -> bool:
+    """Let a reader's scanner go on behind what the disk does not give back; False where that is not why it stopped."""
+    if lost is None or not scanner.stop or (following := lost.behind(scanner.offset)) is None:
+        return False
+    scanner.aim(following, end)
+    return True
+
+
+@contextmanager
+def _scanner(
+    log: CommitLog, config: MessageStoreConfig, begin: int, end: int | None, check: CheckCRC
+) -> Iterator[LogScanner]:
+    def scan(sets: int) -> Scan:
+        return DigestScan(check_code(check), config.delay_levels_ms, LARGE_BATCH_RECORDS, sets)
+
+    with ScanAhead(lambda: scan(1)) as ahead:
+        yield LogScanner(log, begin, end, scan(SETS), ahead)
+
+
+def dispatched(batch: RecordBatch, config: MessageStoreConfig, page: Checkpoint) -> RecordBatch:
+    """The records that go to queues and index: no copies, and with duplicationEnable only what is confirmed."""
+    if config.duplication_enable:
+        ends = batch.columns[codes.PHY_OFFSET, : batch.count] + batch.columns[codes.SIZE, : batch.count]
+        batch = batch.head(int(np.searchsorted(ends, page.confirm_phy_offset, side="right")))
+    return batch.without_copied()

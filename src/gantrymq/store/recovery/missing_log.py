@@ -1,0 +1,379 @@
+"""Whether files of the commit log are missing that the rest of the store refers to.
+
+A store whose log is on a disk that is not mounted, or at another path than the settings say, looks like one with an
+empty log, and a recovery would drop its queues and its index. A file that is missing in the middle is the same on a
+small scale. Such a store opens for writing only with acceptMissingCommitLog=true. A file that is missing in the middle
+then becomes one blank, which RocketMQ and this store both skip. RocketMQ 5.5.0 opens such a store without a word.
+
+The oldest files need care. Retention removes them and leaves queue units that point to them. A directory of the log
+that is not mounted looks the same, except for the time: retention removes what is older than fileReservedTime, and what
+lay in front of the log's first record was stored shortly before that record. A full disk makes retention remove
+younger files, so the time alone is no damage. A directory named by the settings that holds no file is.
+
+A reader sees the same in its private view, where a file that is too short is filled up as well.
+
+Thread rule: plain functions.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from gantrymq.clock import SystemClock
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import (
+    DiskError,
+    DuplicateFileError,
+    MissingFileError,
+    MissingLogBeginError,
+    MissingLogEndError,
+    MissingLogError,
+    StoreError,
+    WrongFileSizeError,
+)
+from gantrymq.format.index import HEADER_SIZE, decode_header
+from gantrymq.format.names import is_index_name, offset_name
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
+from gantrymq.format.record import BLANK_SIZE, MAGIC_V1, MAGIC_V2, PHY_OFFSET_AT, Layout, encode_blank, read_layout
+from gantrymq.fs.api import FileSystem
+from gantrymq.store.paths import OffsetFile, StorePaths, offset_files
+from gantrymq.store.queue.queue_listing import ListedQueue, QueueListing
+from gantrymq.store.recovery.missing_end import missing_end, read_checkpoint
+from gantrymq.store.remedies import ACCEPT, SALVAGE
+
+_HOUR_MS = 3_600_000
+_HEAD = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+
+
+class MissingBegin(NamedTuple):
+    """What says so. ``directory`` is one that the settings name and that holds no file; None where each holds one."""
+
+    path: Path
+    begin: int
+    queue: Path
+    hours: int
+    directory: Path | None
+
+    def problem(self, *, exists: bool) -> MissingLogBeginError:
+        """Why the store is not opened for writing, where there is such a directory; ``exists``: it is there."""
+        assert self.directory is not None, "else there is a note"
+        state = "holds no file of the log" if exists else "does not exist"
+        advice = f"is its disk mounted? {ACCEPT} opens the store without it, as with a new directory"
+        return MissingLogBeginError(self.directory, f"{state}, and the log lacks its begin: {self._seen}", advice)
+
+    def note(self) -> StoreError:
+        """What people are told where the store is opened."""
+        reason = f"is not there: {self._seen}; a full disk or somebody has removed the files, "
+        return StoreError(self.path, f"{reason}or not all directories of the log are given (storePathCommitLog, -c)")
+
+    @property
+    def _seen(self) -> str:
+        queue = f"{self.queue.parent.name}/{self.queue.name}"
+        young = f"its first record is younger than fileReservedTime ({self.hours} hours)"
+        return f"the log begins at {self.begin}, consume queue {queue} has entries in front of that, and {young}"
+
+
+def missing_begin(
+    fs: FileSystem,
+    paths: StorePaths,
+    files: Sequence[OffsetFile],
+    queues: Iterable[ListedQueue],
+    config: MessageStoreConfig,
+    now_ms: int,
+) -> MissingBegin | None:
+    """What says that the log began in front of the first of ``files``, lately; None where nothing does."""
+    first = files[0] if files else None
+    if first is None or not first.offset:
+        return None
+    stored_ms = _first_stored_ms(fs, first.path)
+    hours = config.file_reserved_time_hours
+    if stored_ms is None or now_ms - stored_ms >= hours * _HOUR_MS:
+        return None
+    queue = _queue_in_front(fs, queues, first.offset)
+    if queue is None:
+        return None
+    number = first.offset // config.mapped_file_size_commit_log - 1
+    path = paths.directory_for(max(number, 0)) / f"{max(first.offset - config.mapped_file_size_commit_log, 0):020d}"
+    empty = (one for one in paths.commit_logs if not offset_files(fs, [one]))
+    return MissingBegin(path, first.offset, queue, hours, next(empty, None))
+
+
+def _first_stored_ms(fs: FileSystem, path: Path) -> int | None:
+    """When the first record of a file was stored; None where there is none, or it cannot be read."""
+    try:
+        file = fs.open(path)
+    except (DiskError, FileNotFoundError):
+        return None
+    try:
+        size = _HEAD.unpack(file.read_at(0, _HEAD.size).ljust(_HEAD.size, b"\0"))[0]
+        raw = memoryview(file.read_at(0, min(max(size, 0), file.size())))
+    except DiskError:
+        return None
+    finally:
+        file.close()
+    layout = read_layout(raw, 0, len(raw))
+    return int(_LONG.unpack_from(raw, layout.store_timestamp_at)[0]) if isinstance(layout, Layout) else None
+
+
+def _queue_in_front(fs: FileSystem, queues: Iterable[ListedQueue], begin: int) -> Path | None:
+    """The directory of a queue whose first unit leads in front of ``begin``."""
+    for _, directory, files in queues:
+        if not files:
+            continue
+        try:
+            file = fs.open(files[0].path)
+            try:
+                unit = decode_entry(file.read_at(0, UNIT_SIZE).ljust(UNIT_SIZE, b"\0"))
+            finally:
+                file.close()
+        except (DiskError, FileNotFoundError):
+            continue
+        if 0 < unit.size_bytes != BLANK_UNIT_SIZE and 0 <= unit.phy_offset < begin:
+            return directory
+    return None
+
+
+_MOST_MISSING_FILES = 4096
+_HEAD_SIZE = PHY_OFFSET_AT + 8
+_BACK = "mount or copy it back, or give all directories of the log (storePathCommitLog, -c)"
+
+
+class LogState(NamedTuple):
+    """What is wrong with the run of the log's files.
+
+    ``problems`` are what a store is not opened for writing with, the gravest first; empty for a healthy or a new store.
+    ``notes`` are what people should know, though a store with it is opened.
+    """
+
+    problems: list[StoreError]
+    notes: list[StoreError]
+
+
+def log_state(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now_ms: int | None = None) -> LogState:
+    """Look at the directories of the log, and where they make it necessary at the queues, in at most one walk.
+
+    ``config`` has the sizes that the files say. ``now_ms`` says what is younger than fileReservedTime; now by default.
+    """
+    queues = QueueListing(fs, paths.consume_queue)
+    files, duplicates = one_of_each(fs, offset_files(fs, paths.commit_logs))
+    listed, size = files.copy(), config.mapped_file_size_commit_log
+    if not any(_has_record(fs, file) for file in files):
+        end = files[-1].offset + size if files else 0
+        if files and fs.exists(paths.abort) and _checkpoint_offset(fs, paths) <= end:
+            return LogState([], [])  # a power cut took it: the names of log files are durable before their records
+        if (reason := _known_records(fs, paths, queues, has_files=bool(files))) is not None:
+            return LogState([_missing_log(fs, paths, reason, has_files=bool(files))], [])
+        return LogState([], [])
+    while not files[-1].size_bytes:  # a power cut took its size; the load removes it
+        files.pop()
+    renamed = dict(_renamed_files(fs, paths, size))
+    problems: list[StoreError] = [*duplicates, *_missing_files(paths, files, size, renamed)]
+    problems += _wrong_sizes(files, size)
+    if (stray := renamed.get(files[-1].offset + size)) is not None:
+        name = offset_name(files[-1].offset + size)
+        reason = f"holds the records behind the last file of the log; rename it to {name}, or move it away"
+        problems.insert(0, MissingLogError(stray, reason))
+    else:
+        problems += _missing_end(fs, paths, listed, queues, config)
+    now_ms = SystemClock().now_ms() if now_ms is None else now_ms
+    begin = missing_begin(fs, paths, listed, queues, config, now_ms)
+    if begin is None:
+        return LogState(problems, [])
+    if begin.directory is None:
+        return LogState(problems, [begin.note()])
+    problem = begin.problem(exists=fs.exists(begin.directory))
+    if not any(one.path == problem.path for one in problems):
+        problems.append(problem)
+    return LogState(problems, [])
+
+
+def one_of_each(fs: FileSystem, files: list[OffsetFile]) -> tuple[list[OffsetFile], list[DuplicateFileError]]:
+    """One file of each offset, of several the first one whose first record says that it lies there; and the others."""
+    kept, told = [], []
+    for offset, group in groupby(files, lambda file: file.offset):
+        same = list(group)
+        one = same[0]
+        if len(same) > 1:
+            one = next((file for file in same if first_record_offset(fs, file.path) == offset), one)
+            told += [DuplicateFileError(file.path, one.path, SALVAGE) for file in same if file is not one]
+        kept.append(one)
+    return kept, told
+
+
+def require_whole_log(
+    fs: FileSystem,
+    paths: StorePaths,
+    config: MessageStoreConfig,
+    now_ms: int | None = None,
+    *,
+    accepts_end: bool = False,
+) -> LogState:
+    """Raise the gravest problem, unless the settings accept it; files missing in the middle are filled with a blank.
+
+    With ``accepts_end`` the newest files may be missing too: for who names what a recovery cuts then. The problems
+    that are returned were accepted. A file of a wrong length is left to the load, which refuses it.
+    """
+    state = log_state(fs, paths, config, now_ms)
+    missing = [one for one in state.problems if not isinstance(one, WrongFileSizeError)]
+    for problem in missing:
+        if not config.accept_missing_commit_log and not (accepts_end and isinstance(problem, MissingLogEndError)):
+            raise problem
+    for problem in missing:
+        if isinstance(problem, MissingFileError):
+            fill_gap(fs, paths, config.mapped_file_size_commit_log, problem)
+    return LogState(missing, state.notes)
+
+
+def fill_gap(fs: FileSystem, paths: StorePaths, file_size: int, gap: MissingFileError) -> None:
+    """Make the missing files of ``gap``, each of one blank; each appears whole. Raises DiskFullError."""
+    if gap.count > _MOST_MISSING_FILES:
+        raise gap
+    for offset in range(gap.begin, gap.end, file_size):
+        path = paths.directory_for(offset // file_size) / offset_name(offset)
+        fs.make_directory(path.parent)
+        part = path.with_name(f"{path.name}.part")
+        file = fs.open(part, writable=True, create=True)
+        file.resize(file_size)
+        file.write_at(0, encode_blank(file_size))
+        file.sync()
+        file.close()
+        fs.rename(part, path)
+        fs.sync_directory(path.parent)
+
+
+def _has_record(fs: FileSystem, file: OffsetFile) -> bool:
+    try:
+        return any(_head(fs, file.path)[:BLANK_SIZE]) or _is_lost(fs, file.path)
+    except DiskError:  # something is there, which the disk does not give back
+        return True
+
+
+def _is_lost(fs: FileSystem, path: Path) -> bool:
+    """Whether a view shows zeros because the disk does not give back what is there."""
+    file = fs.open(path)
+    try:
+        return file.lost_in(0, BLANK_SIZE) is not None
+    finally:
+        file.close()
+
+
+def _head(fs: FileSystem, path: Path) -> bytes:
+    file = fs.open(path)
+    try:
+        return file.read_at(0, _HEAD_SIZE)
+    finally:
+        file.close()
+
+
+# In the middle
+
+
+def _missing_files(
+    paths: StorePaths, files: list[OffsetFile], size: int, renamed: dict[int, Path]
+) -> Iterator[MissingFileError]:
+    for before, after in pairwise(files):
+        begin = before.offset + size
+        if after.offset > begin and not (after.offset - begin) % size:
+            path = paths.directory_for(begin // size) / offset_name(begin)
+            hint = f"{renamed[begin]} holds its records: rename it" if begin in renamed else _BACK
+            hint = f"{hint}; {SALVAGE}; {ACCEPT} goes on without it, as RocketMQ does"
+            yield MissingFileError(path, (after.offset - begin) // size, begin, after.offset, hint)
+
+
+def _wrong_sizes(files: list[OffsetFile], size: int) -> Iterator[WrongFileSizeError]:
+    for file in files:
+        if file.size_bytes != size:
+            yield WrongFileSizeError(file.path, file.size_bytes, f"{size} like the others or as configured; {SALVAGE}")
+
+
+def _renamed_files(fs: FileSystem, paths: StorePaths, size: int) -> Iterator[tuple[int, Path]]:
+    """(offset, path) of files of another name whose first record says that it lies at that offset."""
+    for directory in paths.commit_logs:
+        known = {file.path for file in offset_files(fs, [directory])}
+        for entry in fs.scan(directory):
+            path = directory / entry.name
+            if entry.is_directory or entry.is_special or entry.size_bytes != size or path in known:
+                continue
+            if (offset := first_record_offset(fs, path)) is not None:
+                yield offset, path
+
+
+def first_record_offset(fs: FileSystem, path: Path) -> int | None:
+    """Where the record at the start of a file says that it lies; None where there is no record, or it is unreadable."""
+    try:
+        head = _head(fs, path)
+    except (OSError, StoreError):
+        return None
+    is_record = int.from_bytes(head[4:8], "big") in (MAGIC_V1, MAGIC_V2) and len(head) == _HEAD_SIZE
+    return int.from_bytes(head[PHY_OFFSET_AT:], "big") if is_record else None
+
+
+# At the end, or everywhere
+
+
+def _missing_end(
+    fs: FileSystem,
+    paths: StorePaths,
+    files: list[OffsetFile],
+    queues: Iterable[ListedQueue],
+    config: MessageStoreConfig,
+) -> Iterator[MissingLogError]:
+    """Where the log ends too early, by what leads behind its last file; a directory without files is named first."""
+    problem = missing_end(fs, paths, files, queues, config)
+    end, reached = files[-1].offset + config.mapped_file_size_commit_log, _checkpoint_offset(fs, paths)
+    reached = reached if problem is None else problem.reached
+    empty = [path for path in paths.commit_logs if not offset_files(fs, [path])]
+    if empty and reached > end:
+        reason = f"holds no file of the log, which ends at {end}, but the store says that it reached {reached}; "
+        yield MissingLogError(empty[0], f"{reason}is its disk mounted? {ACCEPT} goes on with what is there")
+    elif problem is not None:
+        yield problem
+
+
+def _missing_log(fs: FileSystem, paths: StorePaths, reason: str, *, has_files: bool) -> MissingLogError:
+    shown = paths.commit_log
+    state = "holds only zeros" if has_files else "holds no file" if fs.exists(shown) else "does not exist"
+    cause = "is its disk mounted, is storePathCommitLog of the broker.conf given (-c)?"
+    return MissingLogError(shown, f"{state}, but {reason}; {cause} {ACCEPT} drops what is left of the store")
+
+
+def _known_records(fs: FileSystem, paths: StorePaths, queues: Iterable[ListedQueue], *, has_files: bool) -> str | None:
+    """What says that the log had records; None where nothing does.
+
+    Where the files of the log are there and hold zeros only the queues count: a recovery that cut the whole log leaves
+    the index as it is.
+    """
+    if (queue := _queue_with_units(fs, queues)) is not None:
+        return f"consume queue {queue.name} of {queue.parent.name} has entries"
+    if has_files:
+        return None
+    if (reached := _checkpoint_offset(fs, paths)) > 0:
+        return f"the checkpoint says that it reached {reached}"
+    for entry in fs.scan(paths.index):
+        if entry.is_directory or not is_index_name(entry.name) or entry.size_bytes < HEADER_SIZE:
+            continue
+        file = fs.open(paths.index / entry.name)
+        try:
+            count = decode_header(file.read_at(0, HEADER_SIZE)).index_count
+        finally:
+            file.close()
+        if count > 1:
+            return f"the index has entries ({entry.name})"
+    return None
+
+
+def _checkpoint_offset(fs: FileSystem, paths: StorePaths) -> int:
+    page = read_checkpoint(fs, paths)
+    return max(page.confirm_phy_offset, page.logics_physical_offset)
+
+
+def _queue_with_units(fs: FileSystem, queues: Iterable[ListedQueue]) -> Path | None:
+    for _, directory, files in queues:
+        if any(any(_head(fs, file.path)[:UNIT_SIZE]) for file in files):
+            return directory
+    return None

@@ -1,0 +1,84 @@
+"""The index of a store that is only read, as a recovery would leave it.
+
+Made when somebody first asks for it, for it may take a while. Safe from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+
+from gantrymq.fs.overlay import OverlayFileSystem
+from gantrymq.store.index.index_dispatch import IndexDispatcher
+from gantrymq.store.index.index_service import IndexService
+from gantrymq.store.opening import StoreParts, load_index
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.recovery.log_passes import LostRecords, behind_lost, dispatched, forward_scanner, unjudged
+from gantrymq.store.recovery.recovery import RecoveryReport, index_begin
+
+
+class RecoveredIndex:
+    """``parts`` have been recovered, as ``report`` says; it takes up what is done about the index.
+
+    ``keeps_files`` although there is no log: they are shown as they are. ``lost`` records do not end the log.
+    """
+
+    def __init__(
+        self,
+        fs: OverlayFileSystem,
+        paths: StorePaths,
+        parts: StoreParts,
+        given: Collection[str],
+        report: RecoveryReport,
+        *,
+        keeps_files: bool,
+        lost: LostRecords | None = None,
+    ) -> None:
+        self._fs = fs
+        self._paths = paths
+        self._parts = parts
+        self._given = given
+        self._report = report
+        self._keeps_files = keeps_files
+        self._lost = lost
+        self._guard = threading.Lock()
+        self._index: IndexService | None = None
+
+    def get(self) -> IndexService | None:
+        """The index; None where there is to be none. Raises AmbiguousGeometryError, ConfigError."""
+        with self._guard:
+            if self._index is None and self._parts.config.message_index_enable:
+                self._index = self._recover()
+            return self._index
+
+    def _recover(self) -> IndexService:
+        parts, log, report = self._parts, self._parts.log, self._report
+        index, dropped = load_index(self._fs, self._paths, parts, self._given)
+        report.index_files_dropped = [path for path, _ in dropped]
+        if not log.queue.files:
+            index.end_rewriting()
+            if not self._keeps_files:
+                index.destroy()
+            return index
+        begin = index_begin(report, index, dropped, log)
+        dispatcher = IndexDispatcher(index, max(index.end_phy_offset, begin))
+        first = max(begin - begin % log.file_size, log.min_offset)
+        for batch in unjudged(log, parts.config, first, report.start_offset, lambda _done, _total: None, self._lost):
+            dispatcher.dispatch(batch, None)
+        start = max(report.start_offset, log.min_offset)
+        with forward_scanner(log, parts.config, start, log.max_offset) as scanner:
+            for batch in behind_lost(scanner, self._lost, log.max_offset):
+                whole = batch if self._lost is None else self._lost.whole_of(batch)
+                dispatcher.dispatch(dispatched(whole, parts.config, parts.checkpoint.page), None)
+        report.index_entries_added = dispatcher.added
+        if (failure := dispatcher.disk_full()) is not None:
+            report.index_behind = failure
+            raise failure
+        index.end_rewriting()
+        return index
+
+    def close(self) -> None:
+        """Close the files."""
+        with self._guard:
+            if self._index is not None:
+                self._index.close()

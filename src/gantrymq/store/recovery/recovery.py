@@ -1,0 +1,373 @@
+"""Bringing a store back to what its commit log says, after whatever ended the last writer.
+
+The steps, in RocketMQ's order: find the end of every queue; choose the file to begin with (``recover_start``); read
+forward with CRC, dispatching what queues and index miss; the first thing that is no record ends the log, and all
+behind it goes, in the log and in the queues; correct the queues' first offsets. An empty log drops the queues.
+
+Nothing before the start file is judged or cut. It is read once more only where something of it is missing: for queues
+whose units do not join on, and for the index files that were dropped. A reader that takes the writer at its word
+begins further on still, with the last record that surely stands in its queue.
+
+Plan and apply are one code: over an overlay file system it changes nothing, and its report is the plan.
+
+Source: DefaultMessageStore.recover, CommitLog.recoverNormally and recoverAbnormally.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from gantrymq.clock import Clock
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import DiskError, DiskFullError
+from gantrymq.format.record import CheckCRC, Layout, decode_record
+from gantrymq.format.stop_reason import StopReason
+from gantrymq.fs.api import FileSystem
+from gantrymq.store.checkpoint import StoreCheckpoint
+from gantrymq.store.index.index_dispatch import IndexBeside, IndexDispatcher
+from gantrymq.store.index.index_service import IndexService
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.log.mapped_file import MappedFile
+from gantrymq.store.log.record_batch import RecordBatch, first_torn
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue.consume_queue import ConsumeQueue
+from gantrymq.store.queue.consume_queues import ConsumeQueues, is_light
+from gantrymq.store.queue.group_offsets import GroupAhead, end_in, groups_ahead, read_group_offsets
+from gantrymq.store.queue.queue_dispatch import QueueDispatcher, QueueGapError
+from gantrymq.store.recovery.log_passes import (
+    LostRecords,
+    dispatched,
+    forward_scanner,
+    goes_on_behind_lost,
+    recovery_check,
+    unjudged,
+)
+from gantrymq.store.recovery.recover_start import FirstRecord, StartRule
+
+Progress = Callable[[str, int, int], None]
+_FAR = 1 << 62
+
+
+class CutQueue(NamedTuple):
+    """A queue that ended at offset ``was_end`` and ends at ``end``."""
+
+    topic: str
+    queue_id: int
+    end: int
+    was_end: int
+
+
+class LateQueue(NamedTuple):
+    """A queue whose first message has offset ``begin``."""
+
+    topic: str
+    queue_id: int
+    begin: int
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What a recovery did, or would do: the object that ``gantrymq store recover --json`` prints.
+
+    Units are counted net for each queue: one that was wrong and is right now is neither cut nor added. ``cut_queues``
+    are those that are shorter now; ``groups_ahead`` had committed more than their queue has now, and are set back.
+    ``late_queues`` lack their begin, although nothing of the log was removed.
+    ``index_behind`` is why the index lacks entries.
+    """
+
+    last_exit_ok: bool
+    rule: str
+    start_offset: int = -1
+    queues_max_phy_offset: int = -1
+    min_phy_offset: int = -1
+    max_phy_offset: int = 0
+    stop_reason: StopReason = StopReason.NONE
+    cut_bytes: int = 0
+    removed_files: list[Path] = field(default_factory=list)
+    queue_units_cut: int = 0
+    queue_units_added: int = 0
+    queues_destroyed: int = 0
+    cut_queues: list[CutQueue] = field(default_factory=list)
+    groups_ahead: list[GroupAhead] = field(default_factory=list)
+    late_queues: list[LateQueue] = field(default_factory=list)
+    index_files_dropped: list[Path] = field(default_factory=list)
+    index_entries_added: int = 0
+    index_behind: DiskFullError | DiskError | None = None
+    scanned_bytes: int = 0
+    steps_ms: dict[str, float] = field(default_factory=dict)
+
+    def find_groups_ahead(self, fs: FileSystem, paths: StorePaths, queues: ConsumeQueues) -> list[GroupAhead]:
+        """The consumer groups and delay levels that are ahead of these queues, which the recovery has left."""
+        end_of = end_in(queues, {one.topic for one in self.cut_queues})
+        self.groups_ahead = groups_ahead(read_group_offsets(fs, paths), end_of)
+        return self.groups_ahead
+
+
+@dataclass
+class Recovery:
+    """One recovery over the opened parts of a store. Use :meth:`run` once.
+
+    ``dropped_index`` are the index files that the load dropped, each with the begin offset of what it held.
+    ``progress(step, done, total)`` is called now and then with bytes. ``trusts_writer`` is for readers, where a clean
+    exit or a writer at work says that there was no crash. ``keeps_queues`` is for readers too: the queues and the index
+    are shown as they are although there is no log. ``deleted_ends`` are those of DeletedTopics. What queues miss of the
+    records from ``queues_from`` on is put too. ``lost`` is for readers as well: what the disk does not give back does
+    not end the log.
+    """
+
+    log: CommitLog
+    queues: ConsumeQueues
+    checkpoint: StoreCheckpoint
+    queue_dispatcher: QueueDispatcher
+    index_dispatcher: IndexDispatcher | None
+    config: MessageStoreConfig
+    clock: Clock
+    last_exit_ok: bool
+    dropped_index: list[tuple[Path, int]]
+    deleted_ends: Mapping[str, int] = field(default_factory=dict)
+    progress: Progress | None = None
+    trusts_writer: bool = False
+    keeps_queues: bool = False
+    queues_from: int | None = None
+    lost: LostRecords | None = None
+
+    def run(self) -> RecoveryReport:
+        """Recover; raises DiskFullError. What is done twice changes nothing the second time."""
+        report = RecoveryReport(self.last_exit_ok, self.config.recover_rule.value)
+        report.index_files_dropped = [path for path, _ in self.dropped_index]
+        with self._step(report, "recoverConsumeQueue"):
+            held = self.queues.recover(_FAR if self.keeps_queues else self.log.max_offset)
+        if self.keeps_queues:
+            return report
+        self.queues.drop_deleted(self.deleted_ends)
+        if not self.log.queue.files:
+            report.queue_units_cut = sum(held.values())
+            report.cut_queues = self._cut_queues(held)
+            report.queues_destroyed = len(self.queues.destroy())
+            self._end_index()
+            self.checkpoint.log_ended_at(0)
+            self.log.queue.drop_empty()
+            if self.index_dispatcher is not None:
+                self.index_dispatcher.index.destroy()
+                self.index_dispatcher.log_ended_at(0)
+            return report
+        with self._step(report, "recoverCommitLog"):
+            end = self._recover_log(report)
+            self._end_index()
+        with self._step(report, "truncateDirtyFiles"):
+            self._truncate(report, end)
+        with self._step(report, "recoverTopicQueueTable"):
+            self.queues.correct_min_offset(self.log.min_offset)
+        if self.log.min_offset == 0:  # no retention: each queue began with its first message
+            late = (one for one in self.queues if 0 < one.min_offset < one.max_offset and not is_light(one.topic))
+            report.late_queues = [LateQueue(one.topic, one.queue_id, one.min_offset) for one in late]
+        report.min_phy_offset, report.max_phy_offset = self.log.min_offset, self.log.max_offset
+        # What nothing vouched for went and came again, if it was true: neither was it cut then, nor added.
+        grown = [count - held.get(queue, 0) for queue, count in self.queues.unit_counts().items()]
+        report.queue_units_added = sum(count for count in grown if count > 0)
+        report.queue_units_cut = -sum(count for count in grown if count < 0)
+        report.cut_queues = self._cut_queues(held)
+        if self.index_dispatcher is not None:
+            report.index_entries_added = self.index_dispatcher.added
+            report.index_behind = self.index_dispatcher.disk_full()
+        return report
+
+    def _cut_queues(self, held: dict[tuple[str, int], int]) -> list[CutQueue]:
+        """The queues that hold fewer units than before, but for those of topics that were deleted."""
+        counts = self.queues.unit_counts() if self.log.queue.files else {}
+        cut = []
+        for (topic, queue_id), count in sorted(held.items()):
+            queue, lost = self.queues.get(topic, queue_id), count - counts.get((topic, queue_id), 0)
+            if queue is not None and lost > 0 and topic not in self.deleted_ends:
+                end = queue.max_offset if counts else queue.max_offset - queue.unit_count
+                cut.append(CutQueue(topic, queue_id, end, end + lost))
+        return cut
+
+    @contextmanager
+    def _step(self, report: RecoveryReport, name: str) -> Iterator[None]:
+        began_s = self.clock.monotonic_s()
+        yield
+        report.steps_ms[name] = round((self.clock.monotonic_s() - began_s) * 1000, 3)
+
+    @property
+    def _is_limited(self) -> bool:
+        """Whether the search for the start file ends after some files, vouched for or not."""
+        return self.config.commit_log_recover_max_num > 0
+
+    # The log
+
+    def _recover_log(self, report: RecoveryReport) -> int:
+        """Read forward from the start file; returns the end of the log."""
+        files = self.log.queue.files
+        rule = StartRule(self.config, self.checkpoint.page, self.queues.max_phy_offset, self.last_exit_ok)
+        chosen = rule.choose(files, self._first_record)
+        start = files[chosen].file_from_offset
+        if self.trusts_writer:
+            start = max(start, self._last_in_queue())
+        report.start_offset = start
+        report.queues_max_phy_offset = rule.queues_max_phy_offset
+        if self.last_exit_ok:
+            self.queues.drop_false_ends(self._is_true)
+        else:
+            self._vouch_no_further_than(rule, chosen)
+            self.queues.drop_from(start, self._is_true)
+        self._begin_index(report, start)
+        log_min, begin = self.log.min_offset, start
+        for lost in (self.queues_from, self.queues.begin_of_lost_units() if self.last_exit_ok else None):
+            if lost is not None:
+                begin = max(min(begin, lost - lost % self.log.file_size), log_min)
+        while True:
+            fill_gaps = self._is_limited or begin <= log_min
+            try:
+                self._queues_again(begin, start, fill_gaps=fill_gaps)
+                return self._read_forward(report, start, fill_gaps=fill_gaps)
+            except QueueGapError as gap:
+                # Further back, to where the queue breaks off, or else to where the log begins.
+                begin = gap.from_offset - gap.from_offset % self.log.file_size if 0 < gap.from_offset < begin else 0
+                begin = max(begin, log_min)
+
+    def _vouch_no_further_than(self, rule: StartRule, chosen: int) -> None:
+        """What is behind is made again: after a power cut meanwhile, recovery must not begin further on than now."""
+        files = self.log.queue.files
+        vouched = replace(rule, config=replace(rule.config, message_index_safe=False), queues_max_phy_offset=_FAR)
+        if vouched.choose(files, self._first_record) > chosen:
+            first = self._first_record(files[chosen])
+            self.checkpoint.queues_end_at(files[chosen].file_from_offset, first.store_timestamp_ms if first else 0)
+
+    def _is_true(self, queue: ConsumeQueue, queue_offset: int) -> bool:
+        """Whether a unit points to the record that it should, or to what the log no longer has."""
+        entry = queue.entry(queue_offset)
+        if entry is None or entry.phy_offset < self.log.min_offset:
+            return entry is not None
+        return self.log.has_message(entry, queue.topic, queue.queue_id, queue_offset)
+
+    def _last_in_queue(self) -> int:
+        """Where the last record lies that surely stands in its queue, as all in front of it do; 0 where none is known.
+
+        After a clean exit that is the last of all. While a writer is at work one queue is looked at later than the
+        other, and so the checkpoint is asked, which was read before them.
+        """
+        if self.last_exit_ok:
+            place = self.queues.last_phy_offset
+        else:
+            place = self.checkpoint.page.logics_physical_offset
+            place = place if place < self.queues.max_phy_offset else -1
+        file = self.log.queue.find(place) if place > 0 else None
+        record = self._record_in(file, place - file.file_from_offset) if file is not None else None
+        return place if record is not None and record.phy_offset == place else 0
+
+    def _first_record(self, file: MappedFile) -> FirstRecord | None:
+        return self._record_in(file, 0)
+
+    def _record_in(self, file: MappedFile, position: int) -> FirstRecord | None:
+        layout = self.log.check(file.file_from_offset + position, recovery_check(self.config))
+        if not isinstance(layout, Layout):
+            return None
+        message = decode_record(file.array.data, position, layout)
+        return FirstRecord(message.phy_offset, message.store_timestamp_ms)
+
+    def _read_forward(self, report: RecoveryReport, start: int, *, fill_gaps: bool) -> int:
+        total = self.log.queue.files[-1].file_from_offset + self.log.file_size - start
+        with forward_scanner(self.log, self.config, start) as scanner, IndexBeside(self.index_dispatcher) as index:
+            while True:
+                stray = None
+                for batch in scanner:
+                    right = self._leading_right(batch)
+                    own = dispatched(right, self.config, self.checkpoint.page)
+                    if own.count:
+                        index.dispatch(own)
+                        self.queue_dispatcher.dispatch(own, fill_gaps=fill_gaps)
+                    if right.count < batch.count:
+                        stray = right.end_offset if right.count else batch.start_offset
+                        break
+                    self._report_progress(batch.end_offset - start, total)
+                if stray is not None:
+                    scanner.offset, scanner.stop = stray, StopReason.HALF
+                if not goes_on_behind_lost(scanner, self.lost):
+                    break
+        report.stop_reason = scanner.stop
+        report.scanned_bytes = scanner.offset - start
+        return scanner.offset
+
+    def _leading_right(self, batch: RecordBatch) -> RecordBatch:
+        """The records up to the first that is torn or, with checkCommitLogOffsetOnRecover, says it lies elsewhere."""
+        count = batch.count
+        if not self.last_exit_ok and recovery_check(self.config) is not CheckCRC.OFF:
+            count = first_torn(batch)
+        if self.config.check_commit_log_offset_on_recover:
+            assert batch.digest is not None, "recovery's scans tell where records say they lie"
+            count = min(count, batch.digest.placed)
+        if self.lost is not None:
+            count = min(count, self.lost.leading_whole(batch))
+        return batch.head(count)
+
+    def _queues_again(self, begin: int, end: int, *, fill_gaps: bool) -> None:
+        """Put what the queues miss of [begin, end)."""
+        for batch in unjudged(self.log, self.config, begin, end, self._report_progress, self.lost):
+            self.queue_dispatcher.dispatch(batch, fill_gaps=fill_gaps)
+
+    def _begin_index(self, report: RecoveryReport, start: int) -> None:
+        """Index again what the dropped index files held of the records in front of ``start``."""
+        if self.index_dispatcher is None:
+            return
+        begin = index_begin(report, self.index_dispatcher.index, self.dropped_index, self.log)
+        self.index_dispatcher.index_from = max(self.index_dispatcher.index_from, begin)
+        with IndexBeside(self.index_dispatcher) as index:
+            first = begin - begin % self.log.file_size
+            for batch in unjudged(self.log, self.config, first, start, self._report_progress):
+                index.dispatch(batch)
+
+    def _end_index(self) -> None:
+        if self.index_dispatcher is not None:
+            self.index_dispatcher.index.end_rewriting()
+
+    def _report_progress(self, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress("recoverCommitLog", done, total)
+
+    # What goes
+
+    def _truncate(self, report: RecoveryReport, end: int) -> None:
+        self.queues.truncate(end)
+        self.checkpoint.log_ended_at(end)
+        if self.log.queue.had_empty_file or self.log.queue.files[-1].file_from_offset > end:
+            self.queues.flush()  # a queue that leads behind the last file says that files of the log are missing
+        report.cut_bytes = self._dirty_bytes(report, end)
+        wipe = not self.last_exit_ok or report.stop_reason is not StopReason.ZEROS
+        self.log.queue.drop_empty()
+        report.removed_files = self.log.queue.truncate_dirty(end, wipe=wipe)
+        if not self.last_exit_ok:
+            self.queues.drop_unused_files()
+            # A kill may have come before the sync of what it left in the page cache, and a power cut may follow.
+            self.log.queue.distrust_from(self.log.min_offset if self._is_limited else report.start_offset)
+        if self.index_dispatcher is not None:
+            self.index_dispatcher.log_ended_at(end)
+
+    def _dirty_bytes(self, report: RecoveryReport, end: int) -> int:
+        """How many bytes behind ``end`` are not just zeros, for the report; nothing where the log ended in zeros."""
+        file = self.log.queue.find(end)
+        if file is None or report.stop_reason in (StopReason.NONE, StopReason.ZEROS):
+            return 0
+        at = end - file.file_from_offset
+        behind = sum(other.size for other in self.log.queue.files if other.file_from_offset > end)
+        return behind + file.data_end(at) - at
+
+
+def index_begin(report: RecoveryReport, index: IndexService, dropped: list[tuple[Path, int]], log: CommitLog) -> int:
+    """From where the log must be indexed.
+
+    After a clean exit that is what stands behind the last record of a queue, but for the first such record, as with
+    RocketMQ; else what was dropped, or what is read again. An index with no file at all was lost, and is made anew.
+    """
+    if report.last_exit_ok:
+        behind_queues = report.queues_max_phy_offset + 1
+        return max(min([begin for _, begin in dropped], default=behind_queues), log.min_offset)
+    if not index.files and not dropped:
+        return log.min_offset
+    # A power cut may have taken the last file's very name: what stands behind the files that are left is missing.
+    held = [index.end_phy_offset] if index.files else []
+    return max(min([begin for _, begin in dropped] + held + [report.start_offset]), log.min_offset)
