@@ -16,8 +16,8 @@ from cli_cases import Outcome, Run
 from gantrymq.cli.application import application
 from gantrymq.model.message import Message
 from gantrymq.store.queue.group_offsets import GroupAhead, GroupOffset
-from gantrymq.tools import loss
-from gantrymq.tools.findings import Kind
+from gantrymq.tools.check.findings import Kind
+from gantrymq.tools.loss import loss
 from store_cases import await_dispatch, open_store
 
 ROOT = Path(__file__).resolve().parents[2]

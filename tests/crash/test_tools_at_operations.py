@@ -18,7 +18,7 @@ from gantrymq.store.geometry import require_store
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery.swap_journal import ReadySwap
-from gantrymq.tools.loss import LossAccount
+from gantrymq.tools.loss.loss import LossAccount
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from store_cases import GEOMETRY_KEYS, ROOT, SMALL, await_dispatch, content, files_of, open_store

@@ -19,7 +19,7 @@ from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.reader import StoreReader
-from gantrymq.tools.findings import Kind, Level
+from gantrymq.tools.check.findings import Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store

@@ -8,7 +8,7 @@ import pytest
 
 from gantrymq.clock import ManualClock
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.tools.findings import Level
+from gantrymq.tools.check.findings import Level
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store

@@ -23,8 +23,7 @@ from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.log.log_scanner import LogScanner, ScanAhead
 from gantrymq.store.log.record_batch import DigestScan, RecordBatch
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools.log_files import LogFile, log_files
-from gantrymq.tools.log_reader import LogFileReader
+from gantrymq.tools.read.log_reader import LogFile, LogFileReader, log_files
 
 FOLDER = Path("/store/commitlog")
 FILE_BYTES = 1 << 18

@@ -31,10 +31,10 @@ from gantrymq.spark.pipelines import (
 )
 from gantrymq.spark.pipelines.index_runs import EntryStage
 from gantrymq.store.message_store import MessageStore
+from gantrymq.tools.check.findings import Finding
 from gantrymq.tools.export import export_store
 from gantrymq.tools.export_files import ExportFormat
 from gantrymq.tools.export_plan import ExportSelection
-from gantrymq.tools.findings import Finding
 from gantrymq.tools.rebuild import RebuildReport, rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store

@@ -17,7 +17,7 @@ from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools.findings import Finding
+from gantrymq.tools.check.findings import Finding
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, NOON_MS, ROOT, SMALL, await_dispatch, open_store
 

@@ -15,7 +15,7 @@ from gantrymq.clock import ManualClock
 from gantrymq.format.record import QUEUE_OFFSET_AT
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
-from gantrymq.tools.loss import LossAccount
+from gantrymq.tools.loss.loss import LossAccount
 from store_cases import GEOMETRY_KEYS, NOON_MS, SMALL, StoreReader, await_dispatch, open_store
 
 LOG_FILE = SMALL.mapped_file_size_commit_log

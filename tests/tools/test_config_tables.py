@@ -19,7 +19,7 @@ from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.names import CONSUMER_OFFSET, DELAY_OFFSET, DELETED_TOPICS
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.fs.replaced_file import MOST_BYTES
-from gantrymq.tools.findings import Finding, Kind, Level
+from gantrymq.tools.check.findings import Finding, Kind, Level
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, SMALL, open_store
 

@@ -28,11 +28,12 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools import bodies, export_parts
+from gantrymq.tools import arrow as bodies
+from gantrymq.tools import export_files as export_parts
+from gantrymq.tools.arrow import MESSAGE_SCHEMA
 from gantrymq.tools.export import SUCCESS, export_store
 from gantrymq.tools.export_files import ExportFormat
 from gantrymq.tools.export_plan import ExportSelection, plan_export
-from gantrymq.tools.message_schema import MESSAGE_SCHEMA
 from gantrymq.tools.salvage import salvage_store
 from golden_stores import NAMES, unpack
 from store_cases import NOON_MS, SMALL, StoreReader, await_dispatch, dump, fill, numbered, open_store, tree

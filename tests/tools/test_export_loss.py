@@ -18,8 +18,7 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.message_store import MessageStore
 from gantrymq.tools.export import export_store
-from gantrymq.tools.export_files import ExportFormat
-from gantrymq.tools.export_parts import ExportReport
+from gantrymq.tools.export_files import ExportFormat, ExportReport
 from gantrymq.tools.export_plan import ExportSelection
 from store_cases import GEOMETRY_KEYS, NOON_MS, SMALL, await_dispatch, open_store
 

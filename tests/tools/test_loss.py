@@ -31,9 +31,9 @@ from gantrymq.format.record import MAGIC_BLANK, QUEUE_OFFSET_AT, encode_blank
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.flags import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from gantrymq.model.message import Message
-from gantrymq.tools.findings import Kind, Level
-from gantrymq.tools.kept_units import BODY_CRC_AT
-from gantrymq.tools.loss import LossAccount
+from gantrymq.tools.check.findings import Kind, Level
+from gantrymq.tools.loss.loss import LossAccount
+from gantrymq.tools.loss.loss_account import BODY_CRC_AT
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store

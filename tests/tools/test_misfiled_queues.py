@@ -13,13 +13,13 @@ from loss_cases import LOG_FILE, KnownStore, Slot, assert_told, read_back
 from gantrymq.errors import MisfiledQueueError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.paths import StorePaths
+from gantrymq.tools.check.findings import Level
 from gantrymq.tools.export import export_store
 from gantrymq.tools.export_files import ExportFormat
-from gantrymq.tools.filed_queues import FiledQueues, filed
-from gantrymq.tools.findings import Level
-from gantrymq.tools.log_files import log_files
-from gantrymq.tools.loss import LossAccount
+from gantrymq.tools.loss.loss import LossAccount
+from gantrymq.tools.read.log_reader import log_files
 from gantrymq.tools.rebuild import rebuild_store
+from gantrymq.tools.repair.filed_queues import FiledQueues, filed
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, SMALL, StoreReader, open_store

@@ -20,7 +20,7 @@ from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery.missing_log import log_state
-from gantrymq.tools.findings import Kind, Level
+from gantrymq.tools.check.findings import Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store

@@ -18,7 +18,7 @@ from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.recovery.swap_journal import ReadySwap
-from gantrymq.tools.findings import Kind, Level
+from gantrymq.tools.check.findings import Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.verify import verify_store
 from golden_stores import NAMES, unpack

@@ -14,7 +14,7 @@ import pytest
 from gantrymq.errors import StoreError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.tools.export import export_store
-from gantrymq.tools.unfinished_directory import MARKER, UnfinishedDirectory
+from gantrymq.tools.repair.result_directory import MARKER, UnfinishedDirectory
 from store_cases import SMALL, numbered, open_store
 
 LAST = "_SUCCESS"

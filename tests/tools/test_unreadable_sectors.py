@@ -10,7 +10,7 @@ from damage_cases import PATHS, SmallStore, small_store
 
 from gantrymq.errors import DiskError
 from gantrymq.fs.faulty import broken_disk
-from gantrymq.tools.findings import Kind, Level
+from gantrymq.tools.check.findings import Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store

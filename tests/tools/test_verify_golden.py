@@ -13,7 +13,7 @@ from gantrymq.model.message import Message
 from gantrymq.store.log.retention import CleanConsumeQueueService
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools.findings import Finding, Level
+from gantrymq.tools.check.findings import Finding, Level
 from gantrymq.tools.verify import verify_store
 from golden_stores import NAMES, unpack
 from store_cases import BARE, GEOMETRY_KEYS, ROOT, SMALL, await_dispatch, copy_files, fill, open_store, tree

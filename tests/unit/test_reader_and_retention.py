@@ -9,7 +9,7 @@ from gantrymq.store import reader
 from gantrymq.store.opening import StoreParts, load_parts
 from gantrymq.store.paths import StorePaths
 from gantrymq.tools.export_plan import ExportSelection, plan_export
-from gantrymq.tools.intact_records import IntactRecords
+from gantrymq.tools.read.intact_records import IntactRecords
 from store_cases import BARE, numbered, open_reader, open_store
 
 

@@ -17,8 +17,7 @@ from gantrymq.cli.terminal import FINDINGS, print_error, warn
 
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
-    from gantrymq.tools.export_files import ExportFormat
-    from gantrymq.tools.export_parts import ExportReport
+    from gantrymq.tools.export_files import ExportFormat, ExportReport
     from gantrymq.tools.export_plan import ExportSelection
 
 _SHOWN = 50

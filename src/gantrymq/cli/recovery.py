@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
     from gantrymq.errors import StoreError
     from gantrymq.store.recovery.recovery import RecoveryReport
-    from gantrymq.tools.log_claims import LogClaims
-    from gantrymq.tools.loss import LossAccount
+    from gantrymq.tools.loss.loss import LossAccount
+    from gantrymq.tools.loss.loss_account import LogClaims
 
     _Outcome = tuple[RecoveryReport, dict[str, float], list[StoreError], list[StoreError]]
 
@@ -29,8 +29,8 @@ def recover_store(
 ) -> int:
     """Recover the store, say what was done, and return the exit code. Raises GantrymqError, OSError."""
     from gantrymq.store.paths import StorePaths
-    from gantrymq.tools.findings import REBUILD_INDEX
-    from gantrymq.tools.recovery_account import recovery_account
+    from gantrymq.tools.check.findings import REBUILD_INDEX
+    from gantrymq.tools.loss.loss_account import recovery_account
 
     reading = read_options(config, set_)
     claims = _claims(store, reading)
@@ -55,8 +55,8 @@ def _claims(path: Path, reading: Reading) -> LogClaims:
     from gantrymq.errors import StoreError
     from gantrymq.fs.real import RealFileSystem
     from gantrymq.store.paths import StorePaths
-    from gantrymq.tools.log_claims import log_claims
-    from gantrymq.tools.store_sizes import store_sizes
+    from gantrymq.tools.loss.loss_account import log_claims
+    from gantrymq.tools.read.index_files import store_sizes
 
     fs, paths, config = RealFileSystem(), StorePaths.of(path, reading.config), reading.config
     with suppress(StoreError):  # without the sizes of index files these say nothing

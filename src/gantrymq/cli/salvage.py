@@ -94,7 +94,7 @@ def _fields(store: Path, out: Path, engine: Engine, report: SalvageReport) -> di
 
 
 def _why_skipped(path: Path) -> str:
-    from gantrymq.tools.log_places import LEFT_OUT
+    from gantrymq.tools.read.log_places import LEFT_OUT
 
     return "the disk does not list this directory" if path.is_dir() else LEFT_OUT
 

@@ -17,7 +17,7 @@ from gantrymq.cli.terminal import FINDINGS
 
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
-    from gantrymq.tools.findings import Finding, Kind, Level
+    from gantrymq.tools.check.findings import Finding, Kind, Level
     from gantrymq.tools.outlook import Outlook
     from gantrymq.tools.verify import Verification
 

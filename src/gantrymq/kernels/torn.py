@@ -1,10 +1,10 @@
 """Records that a power cut has torn where no CRC looks: in their topic or properties.
 
 The CRC of a record covers its body alone. A disk writes sectors of 512 bytes, and one that was not written reads as
-zeros. A whole sector of zeros behind a byte that is not zero, inside a topic or properties, was therefore not written. No
-put writes such a sector (``gantrymq.store.log.appendable``): a property may hold zeros, but fewer in a row, and not
-at its end. In a record that RocketMQ wrote, the CRC of the whole record decides, if there is one.
-Zeros that begin within a sector are no power cut's work, and RocketMQ reads on over them, so they are left to it.
+zeros. A whole sector of zeros behind a byte that is not zero, inside a topic or properties, was therefore not
+written. No put writes such a sector (``gantrymq.store.log.appendable``): a property may hold zeros, but fewer in a
+row, and not at its end. In a record that RocketMQ wrote, the CRC of the whole record decides, if there is one. Zeros
+that begin within a sector are no power cut's work, and RocketMQ reads on over them, so they are left to it.
 """
 
 from gantrymq.format.record import SECTOR

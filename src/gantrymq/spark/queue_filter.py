@@ -13,7 +13,7 @@ from gantrymq.model.java import decode_utf8
 from gantrymq.spark.runs import ENDLESS, Bounds, QueueBounds
 from gantrymq.spark.selection import QueueKey, Selection
 from gantrymq.store.queue.consume_queues import is_topic_storable
-from gantrymq.tools.buffers import texts_array
+from gantrymq.tools.arrow import texts_array
 
 _EVERYTHING = Bounds(-(1 << 63), ENDLESS, 0)
 _NOTHING = Bounds(0, 0, 0)

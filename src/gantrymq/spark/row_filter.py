@@ -76,8 +76,7 @@ def _within(values: NDArray[np.int64], low: int | None, high: int | None) -> NDA
 def _has_tag(batch: Any, tags: frozenset[str]) -> NDArray[np.bool_]:
     import pyarrow.compute as pc
 
-    from gantrymq.tools.arrow_batches import tags_column
-    from gantrymq.tools.buffers import texts_array, truths_of
+    from gantrymq.tools.arrow import tags_column, texts_array, truths_of
 
     found = pc.is_in(tags_column(batch), value_set=texts_array(sorted(tags)))
     return truths_of(found)
@@ -86,8 +85,7 @@ def _has_tag(batch: Any, tags: frozenset[str]) -> NDArray[np.bool_]:
 def _has_key(batch: Any, keys: frozenset[str]) -> NDArray[np.bool_]:
     import pyarrow.compute as pc
 
-    from gantrymq.tools.arrow_batches import keys_column
-    from gantrymq.tools.buffers import texts_array, truths_of
+    from gantrymq.tools.arrow import keys_column, texts_array, truths_of
 
     lists = keys_column(batch)
     found = pc.is_in(lists.values, value_set=texts_array(sorted(keys)))

@@ -4,9 +4,9 @@ The layout is Hive's: ``topic_dir=NAME/day=YYYY-MM-DD/part-00000.parquet`` below
 of the storeTimestamp, so that Spark, DuckDB, pandas and pyarrow read it as one table and skip what is not asked for.
 Rows are in the order of the log. ``_SUCCESS`` comes last.
 
-Every intact record of the log that belongs to a queue is exported, as ``salvage`` would keep it: reading goes on behind
-damage. What the store said it had and the export does not have is named (:mod:`gantrymq.tools.export_account`). No lock
-is taken, nothing of the store is written.
+Every intact record of the log that belongs to a queue is exported, as ``salvage`` would keep it: reading goes on
+behind damage. What the store said it had and the export does not have is named
+(:mod:`gantrymq.tools.loss.export_account`). No lock is taken, nothing of the store is written.
 
 The log is read once where nothing is wrong with it. Where records are found to be copies, of an older topic, or of
 another queue offset than they say, the files are written a second time, without them.
@@ -40,19 +40,15 @@ from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.consume_queues import is_topic_storable
 from gantrymq.store.queue.queue_units import QueueNumbers
 from gantrymq.store.recovery.recovery import Progress
-from gantrymq.tools.arrow_batches import ArrowBatches
-from gantrymq.tools.disk_room import log_bytes, require_room
-from gantrymq.tools.export_account import account_of, choices_of, misnamed, needed_choices
-from gantrymq.tools.export_files import ExportFormat, open_writer
-from gantrymq.tools.export_parts import ExportParts, ExportReport, ExportTarget
+from gantrymq.tools.arrow import MESSAGE_SCHEMA, ArrowBatches, LogBatch
+from gantrymq.tools.export_files import ExportFormat, ExportParts, ExportReport, ExportTarget, open_writer
 from gantrymq.tools.export_plan import ExportPlan, ExportSelection, plan_export, wanted_queues
-from gantrymq.tools.intact_records import FoundRecords, IntactRecords
-from gantrymq.tools.listed import ListedFileSystem, not_listed
-from gantrymq.tools.log_batch import LogBatch
-from gantrymq.tools.log_files import LogFile
-from gantrymq.tools.message_schema import MESSAGE_SCHEMA
+from gantrymq.tools.loss.export_account import account_of, choices_of, misnamed, needed_choices
 from gantrymq.tools.queue_runs import QueueName, QueueRun, QueueRuns
-from gantrymq.tools.unfinished_directory import UnfinishedDirectory
+from gantrymq.tools.read.bad_disk import ListedFileSystem, not_listed
+from gantrymq.tools.read.intact_records import FoundRecords, IntactRecords
+from gantrymq.tools.read.log_reader import LogFile
+from gantrymq.tools.repair.result_directory import UnfinishedDirectory, log_bytes, require_room
 
 STEP = "Exporting"
 SUCCESS = "_SUCCESS"
@@ -218,7 +214,7 @@ def export_store(
     """Write the messages of the store at ``path`` into the directory ``target``, which is missing or empty.
 
     ``decompress`` gives bodies as they were before their producer packed them; ``export`` reads and writes. Files are
-    under ``target`` when all of them are whole (:mod:`gantrymq.tools.unfinished_directory`).
+    under ``target`` when all of them are whole (:mod:`gantrymq.tools.repair.result_directory`).
 
     Raises NotAStoreError, StoreError (where ``target`` is not empty, or lies in the store), ConfigError, DiskFullError,
     OSError; then nothing is left of the export.

@@ -26,15 +26,14 @@ from gantrymq.store.geometry import require_store
 from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.reader import StoreReader
-from gantrymq.tools.filed_queues import FiledQueues, filed
-from gantrymq.tools.foreign_log_files import mark_foreign
-from gantrymq.tools.log_files import LogFile
-from gantrymq.tools.log_places import placed_files
-from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
 from gantrymq.tools.queue_runs import QueueChoice, QueueName
-from gantrymq.tools.record_claims import RecordClaim, claims_at
-from gantrymq.tools.record_lookup import RecordLookup
-from gantrymq.tools.store_sizes import found_sizes
+from gantrymq.tools.read.index_files import found_sizes
+from gantrymq.tools.read.log_places import placed_files
+from gantrymq.tools.read.log_reader import LogFile
+from gantrymq.tools.read.queue_files import QueueFiles, as_units, queue_directories
+from gantrymq.tools.read.record_lookup import RecordClaim, RecordLookup, claims_at
+from gantrymq.tools.repair.filed_queues import FiledQueues, filed
+from gantrymq.tools.repair.foreign_log_files import mark_foreign
 
 _DAY_MS = 86_400_000
 _EVER_MS = 1 << 63

@@ -26,10 +26,10 @@ from gantrymq.store.paths import StorePaths
 from gantrymq.store.reader import StoreReader
 from gantrymq.store.recovery.recovery import Progress
 from gantrymq.tools.export import RecordExport
-from gantrymq.tools.export_account import account_of, choices_of, misnamed, needed_choices
-from gantrymq.tools.export_parts import ExportReport
+from gantrymq.tools.export_files import ExportReport
 from gantrymq.tools.export_plan import ExportPlan, ExportSelection, plan_export
-from gantrymq.tools.listed import ListedFileSystem
+from gantrymq.tools.loss.export_account import account_of, choices_of, misnamed, needed_choices
+from gantrymq.tools.read.bad_disk import ListedFileSystem
 
 
 @dataclass(frozen=True, slots=True)

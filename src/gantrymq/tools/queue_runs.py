@@ -1,14 +1,15 @@
 """What a log has of each queue: runs of consecutive queue offsets, and which of them are messages of the queue.
 
-A queue of a healthy log is one run. Every fault of the log makes more of them: a damaged record leaves a gap between
-two runs, a flipped queue offset makes a run of one record, and a topic that was recreated begins a run at 0. So what is
-kept grows with the faults alone, and several readers, each of a part of the log, join what they found.
+A queue of a healthy log is one run. Every fault of the log adds runs: a damaged record leaves a gap between two runs, a
+flipped queue offset makes a run of one record, and a topic that was recreated begins a run at 0. Memory therefore grows
+only with the number of faults, and several readers, each of a part of the log, can join their results.
 
 Thread rule: plain values, and a collector that belongs to one thread.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,7 +19,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.kernels.arrays import Int64s
-from gantrymq.tools.coverage import Coverage
+
+_FAR = 1 << 62
+
+
+class Coverage:
+    """Slots from ``first`` on; those below ``upto`` are covered but for the gaps."""
+
+    def __init__(self, first: int) -> None:
+        self.upto = first
+        self._gaps: list[tuple[int, int]] = []
+
+    def cover(self, begin: int, end: int) -> None:
+        """The slots [begin, end) are accounted for."""
+        if begin > self.upto:
+            self._gaps.append((self.upto, begin))
+        if begin < self.upto:
+            self._fill(begin, min(end, self.upto))
+        self.upto = max(self.upto, end)
+
+    def _fill(self, begin: int, end: int) -> None:
+        low = max(bisect_right(self._gaps, (begin, _FAR)) - 1, 0)
+        high = bisect_right(self._gaps, (end, -1))
+        parts = [
+            part for gap in self._gaps[low:high] for part in ((gap[0], min(gap[1], begin)), (max(gap[0], end), gap[1]))
+        ]
+        self._gaps[low:high] = [(start, stop) for start, stop in parts if start < stop]
+
+    def gaps(self, end: int) -> list[tuple[int, int]]:
+        """The slots below ``end`` that are not covered."""
+        tail = [(self.upto, end)] if self.upto < end else []
+        return [*self._gaps, *tail]
+
+    def is_covered(self, slot: int) -> bool:
+        """Whether one slot is."""
+        at = bisect_right(self._gaps, (slot, _FAR)) - 1
+        return slot < self.upto and not (at >= 0 and slot < self._gaps[at][1])
+
 
 Bools = NDArray[np.bool_]
 QueueName = tuple[str, int]

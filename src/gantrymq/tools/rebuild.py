@@ -48,23 +48,21 @@ from gantrymq.store.queue.queue_units import PassedOver, Renumbered
 from gantrymq.store.recovery.missing_log import require_whole_log
 from gantrymq.store.recovery.recovery import Progress
 from gantrymq.store.recovery.swap_journal import WORK_DIRECTORY, FileSwap, ReadySwap, require_same_disk
-from gantrymq.tools.broken_blanks import forget_broken_blanks
-from gantrymq.tools.disk_room import most_unit_bytes, require_room, unit_bytes
-from gantrymq.tools.filed_queues import FiledAs, FiledQueues, filed
-from gantrymq.tools.foreign_log_files import mark_foreign, not_compared
-from gantrymq.tools.given_out import keep_given_out
-from gantrymq.tools.groups_back import queue_ends, set_groups_back
-from gantrymq.tools.intact_records import FoundRecords, IntactRecords
-from gantrymq.tools.log_age import is_younger_than_retention
-from gantrymq.tools.log_files import LogFile, log_files
-from gantrymq.tools.loss import LossAccount, LostRange, RepairedRecord
-from gantrymq.tools.loss_account import take_account
-from gantrymq.tools.next_start import lose_refiled, next_start_begins_at, next_stop
-from gantrymq.tools.queue_account import LogExtent, Suspect
-from gantrymq.tools.queue_files import begin_of, end_of
-from gantrymq.tools.record_lookup import RecordLookup
-from gantrymq.tools.refile import Refiling
-from gantrymq.tools.store_sizes import store_sizes
+from gantrymq.tools.loss.loss import LossAccount, LostRange, RepairedRecord
+from gantrymq.tools.loss.loss_account import take_account
+from gantrymq.tools.loss.queue_account import LogExtent, Suspect
+from gantrymq.tools.read.index_files import store_sizes
+from gantrymq.tools.read.intact_records import FoundRecords, IntactRecords
+from gantrymq.tools.read.log_places import is_younger_than_retention
+from gantrymq.tools.read.log_reader import LogFile, log_files
+from gantrymq.tools.read.queue_files import begin_of, end_of
+from gantrymq.tools.read.record_lookup import RecordLookup
+from gantrymq.tools.repair.filed_queues import FiledAs, FiledQueues, filed
+from gantrymq.tools.repair.foreign_log_files import mark_foreign, not_compared
+from gantrymq.tools.repair.next_start import forget_broken_blanks, lose_refiled, next_start_begins_at, next_stop
+from gantrymq.tools.repair.queue_ends import keep_given_out, queue_ends, set_groups_back
+from gantrymq.tools.repair.refile import Refiling
+from gantrymq.tools.repair.result_directory import most_unit_bytes, require_room, unit_bytes
 
 STEP = "Rebuilding"
 _NO_ROOM = "make room there, or let `gantrymq store salvage` make a store on another disk"

@@ -1,11 +1,12 @@
 """A new, clean store from every whole record of a damaged one, which is only read.
 
 Records keep their physical offsets and their queue offsets: message ids, half messages and consumers' offsets stay
-true (:mod:`gantrymq.tools.log_copy` says what stands in the gaps). Queues and index are made anew from the copy; the
-slots of lost messages are filled, so that consumers pass over them. The old queues, index and checkpoint are not
-believed, with two exceptions: a queue of which the log has no record keeps its last file where that is sound, for it
-knows the queue's next offset; and where a record says offset 0 behind others of its queue, and the old queue's first
-unit leads to it, its topic was recreated there. The JSON of ``config/`` comes along where a start would take it.
+true (:mod:`gantrymq.tools.repair.log_salvage` says what stands in the gaps). Queues and index are made anew from the
+copy; the slots of lost messages are filled, so that consumers pass over them. The old queues, index and checkpoint
+are not believed, with two exceptions: a queue of which the log has no record keeps its last file where that is sound,
+for it knows the queue's next offset; and where a record says offset 0 behind others of its queue, and the old queue's
+first unit leads to it, its topic was recreated there. The JSON of ``config/`` comes along where a start would take
+it.
 """
 
 from __future__ import annotations
@@ -30,21 +31,20 @@ from gantrymq.store.config_files import parse_config, require_tables
 from gantrymq.store.geometry import INDEX_KEYS, LOG_SIZE_KEY, log_file_size
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery.recovery import Progress
-from gantrymq.tools.disk_room import log_bytes, record_bytes, require_room
-from gantrymq.tools.filed_queues import filed
-from gantrymq.tools.foreign_log_files import mark_foreign
-from gantrymq.tools.groups_back import queue_ends, set_groups_back
-from gantrymq.tools.listed import ListedFileSystem
-from gantrymq.tools.log_files import LogFile
-from gantrymq.tools.log_places import placed_files
-from gantrymq.tools.log_salvage import CopyLog, CopyOrder, copy_here, correct_records, renumber
-from gantrymq.tools.loss import LossAccount, LostRange
-from gantrymq.tools.queue_files import QueueFiles, as_units, queue_directories
+from gantrymq.tools.check.small_files_check import read_small
+from gantrymq.tools.loss.loss import LossAccount, LostRange
+from gantrymq.tools.read.bad_disk import ListedFileSystem
+from gantrymq.tools.read.index_files import found_sizes
+from gantrymq.tools.read.log_places import placed_files
+from gantrymq.tools.read.log_reader import LogFile
+from gantrymq.tools.read.queue_files import QueueFiles, as_units, queue_directories
 from gantrymq.tools.rebuild import Build, RebuildReport, SalvagedLog, build_here, rebuild_store
-from gantrymq.tools.refile import Refiling
-from gantrymq.tools.salvage_target import SalvageTarget
-from gantrymq.tools.small_files_check import read_small
-from gantrymq.tools.store_sizes import found_sizes
+from gantrymq.tools.repair.filed_queues import filed
+from gantrymq.tools.repair.foreign_log_files import mark_foreign
+from gantrymq.tools.repair.log_salvage import CopyLog, CopyOrder, copy_here, correct_records, renumber
+from gantrymq.tools.repair.queue_ends import queue_ends, set_groups_back
+from gantrymq.tools.repair.refile import Refiling
+from gantrymq.tools.repair.result_directory import SalvageTarget, log_bytes, record_bytes, require_room
 
 _SIZE_KEYS = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", *INDEX_KEYS)
 _PAGE_BYTES = 4096
@@ -281,7 +281,7 @@ def salvage_store(
     ``target`` must be missing, an empty directory, or what an interrupted salvage has left. ``source`` is only read and
     its lock is not taken. ``copy`` and ``build`` do what is large. Raises StoreError where there is nothing to salvage
     or ``target`` is not empty, DiskFullError, StorePermissionError. ``target`` is a store only when all of it is whole
-    and durable (:mod:`gantrymq.tools.salvage_target`).
+    and durable (:mod:`gantrymq.tools.repair.result_directory`).
     """
     fs, source, target = fs or RealFileSystem(), Path(source), Path(target)
     if not fs.exists(source):

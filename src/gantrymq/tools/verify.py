@@ -1,4 +1,4 @@
-"""Verifying a store: everything in it is read, and each kind of damage has its name (:mod:`gantrymq.tools.findings`).
+"""Verifying a store: all of it is read, and each kind of damage has a name (:mod:`gantrymq.tools.check.findings`).
 
     for finding in verify_store("/data/store"):
         print(finding.kind.value, finding.path, finding.text)
@@ -37,21 +37,12 @@ from gantrymq.store.queue.group_offsets import groups_ahead, read_group_offsets
 from gantrymq.store.recovery.reader_views import damaged_ext_files
 from gantrymq.store.recovery.recovery import Progress
 from gantrymq.store.remedies import SALVAGE
-from gantrymq.tools.bad_pages import ReadableBytes
-from gantrymq.tools.findings import Finding, Kind, Level
-from gantrymq.tools.foreign_log_files import mark_foreign
-from gantrymq.tools.index_check import IndexCheck
-from gantrymq.tools.index_files import IndexFiles, count_kept, find_index_files, unreadable_findings
-from gantrymq.tools.listed import ListedFileSystem
-from gantrymq.tools.log_check import LogCheck
-from gantrymq.tools.log_files import LogFile, log_files
-from gantrymq.tools.log_names_check import see_foreign_log_files, see_missing_log
-from gantrymq.tools.log_reader import LogEvent, LogFileReader
-from gantrymq.tools.queue_check import QueueCheck
-from gantrymq.tools.queue_files import unreadable_ext_pages
-from gantrymq.tools.queue_units_check import QueueUnitsCheck
-from gantrymq.tools.record_lookup import RecordLookup
-from gantrymq.tools.small_files_check import (
+from gantrymq.tools.check.findings import Finding, Kind, Level
+from gantrymq.tools.check.index_check import IndexCheck
+from gantrymq.tools.check.log_check import LogCheck, see_foreign_log_files, see_missing_log
+from gantrymq.tools.check.queue_check import QueueCheck
+from gantrymq.tools.check.queue_units_check import QueueUnitsCheck
+from gantrymq.tools.check.small_files_check import (
     TableDecoders,
     read_checkpoint,
     see_checkpoint,
@@ -60,7 +51,18 @@ from gantrymq.tools.small_files_check import (
     see_names,
     see_routes,
 )
-from gantrymq.tools.store_sizes import queue_file_size
+from gantrymq.tools.read.bad_disk import ListedFileSystem, ReadableBytes
+from gantrymq.tools.read.index_files import (
+    IndexFiles,
+    count_kept,
+    find_index_files,
+    queue_file_size,
+    unreadable_findings,
+)
+from gantrymq.tools.read.log_reader import LogEvent, LogFile, LogFileReader, log_files
+from gantrymq.tools.read.queue_files import unreadable_ext_pages
+from gantrymq.tools.read.record_lookup import RecordLookup
+from gantrymq.tools.repair.foreign_log_files import mark_foreign
 
 STEP = "Verifying"
 _RECOVER = "`gantrymq store recover`"

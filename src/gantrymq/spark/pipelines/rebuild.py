@@ -38,8 +38,8 @@ from gantrymq.store.queue.consume_queues import ConsumeQueues
 from gantrymq.store.queue.queue_dispatch import append_units
 from gantrymq.store.queue.queue_units import PassedOver, Renumbered
 from gantrymq.store.recovery.recovery import Progress
-from gantrymq.tools.intact_records import FoundRecords, IntactRecords, joined
-from gantrymq.tools.log_files import LogFile
+from gantrymq.tools.read.intact_records import FoundRecords, IntactRecords, joined
+from gantrymq.tools.read.log_reader import LogFile
 from gantrymq.tools.rebuild import Build, BuildOrder, Built, RebuildReport, rebuild_store
 
 if TYPE_CHECKING:

@@ -25,10 +25,9 @@ from gantrymq.spark.pipelines.mounts import Mount, shared_directory
 from gantrymq.spark.pipelines.rebuild import build_on
 from gantrymq.store.log.log_scanner import one_ahead
 from gantrymq.store.recovery.recovery import Progress
-from gantrymq.tools.intact_records import FoundRecords, IntactRecords, joined
-from gantrymq.tools.log_copy import end_file
-from gantrymq.tools.log_files import LogFile
-from gantrymq.tools.log_salvage import CopiedRecords, CopyOrder, RecordCopier, has_crc_property
+from gantrymq.tools.read.intact_records import FoundRecords, IntactRecords, joined
+from gantrymq.tools.read.log_reader import LogFile
+from gantrymq.tools.repair.log_salvage import CopiedRecords, CopyOrder, RecordCopier, end_file, has_crc_property
 from gantrymq.tools.salvage import SalvageReport, salvage_store
 
 if TYPE_CHECKING:

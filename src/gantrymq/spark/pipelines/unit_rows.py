@@ -29,7 +29,7 @@ from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.queue.consume_queue import UNIT_DTYPE
 from gantrymq.store.queue.consume_queues import is_topic_storable
 from gantrymq.store.queue.queue_units import QueueNumbers, QueueUnits, queue_units
-from gantrymq.tools.log_files import LogFile
+from gantrymq.tools.read.log_reader import LogFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

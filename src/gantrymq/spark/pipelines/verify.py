@@ -30,15 +30,14 @@ from gantrymq.spark.pipelines.mounts import Mount
 from gantrymq.spark.pipelines.unit_rows import QueueRows, UnitRow, UnitRows, by_queue, result
 from gantrymq.store.log.log_scanner import one_ahead
 from gantrymq.store.log.record_batch import RecordBatch
-from gantrymq.tools.coverage import Coverage
-from gantrymq.tools.findings import Finding
-from gantrymq.tools.index_check import IndexCheck
-from gantrymq.tools.index_comparison import IndexComparison
-from gantrymq.tools.log_check import LogCheck, LogFact, RecordFacts
-from gantrymq.tools.log_files import LogFile
-from gantrymq.tools.queue_check import QueueCheck, RecordsWithoutEntry
-from gantrymq.tools.record_lookup import RecordLookup
-from gantrymq.tools.small_files_check import TableDecoders
+from gantrymq.tools.check.findings import Finding
+from gantrymq.tools.check.index_check import IndexCheck, IndexComparison
+from gantrymq.tools.check.log_check import LogCheck, LogFact, RecordFacts
+from gantrymq.tools.check.queue_check import QueueCheck, RecordsWithoutEntry
+from gantrymq.tools.check.small_files_check import TableDecoders
+from gantrymq.tools.queue_runs import Coverage
+from gantrymq.tools.read.log_reader import LogFile
+from gantrymq.tools.read.record_lookup import RecordLookup
 from gantrymq.tools.verify import Verification, VerifyPlan, log_events, verify_store
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class _LogFileRead:
 
 @dataclass(frozen=True, slots=True)
 class _QueueCompared:
-    """One queue as :class:`~gantrymq.tools.queue_check.CheckedQueue` has it, without its files."""
+    """One queue as :class:`~gantrymq.tools.check.queue_check.CheckedQueue` has it, without its files."""
 
     topic: str
     queue_id: int

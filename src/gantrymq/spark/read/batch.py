@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from gantrymq.spark.runs import LogRun, PullRun
-    from gantrymq.tools.log_batch import LogBatch
+    from gantrymq.tools.arrow import LogBatch
 
 
 def read_partition(run: LogRun | PullRun | None, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
@@ -29,7 +29,7 @@ def read_partition(run: LogRun | PullRun | None, options: ReadOptions, schema: S
 
     From a cluster also DataLossError and RemotingError. Of an empty list of partitions Spark makes one that is None.
     """
-    from gantrymq.tools.arrow_batches import ArrowBatches
+    from gantrymq.tools.arrow import ArrowBatches
 
     if run is None:
         return

@@ -37,8 +37,7 @@ from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.runs import ENDLESS, LogPiece, LogRun
 from gantrymq.spark.selection import QueueKey
 from gantrymq.store.log.record_batch import stop_reason
-from gantrymq.tools.buffers import byte_buffer
-from gantrymq.tools.log_batch import LogBatch
+from gantrymq.tools.arrow import LogBatch, byte_buffer
 
 _MAGICS = {magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2)}
 _MAGIC_START = MAGIC_V1.to_bytes(4, "big")[:3]

@@ -30,8 +30,7 @@ from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.runs import PullRun, QueueSlice
 from gantrymq.spark.selection import QueueKey
-from gantrymq.tools.buffers import texts_array
-from gantrymq.tools.log_batch import LogBatch
+from gantrymq.tools.arrow import LogBatch, texts_array
 
 BATCH_RECORDS = 16_384
 CHUNK_BYTES = 4 << 20

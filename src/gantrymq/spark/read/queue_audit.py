@@ -6,7 +6,7 @@ have a gap, start late or end early. The unit at a missing offset then says whet
 empty) and whether it lies in this run. Units are read in small blocks, only at missing offsets.
 
 A record that is out of order may claim the offset of another record. Of two such claims the one to which the queue's
-unit points counts. Salvage and rebuild use the same rules (:mod:`gantrymq.tools.loss`).
+unit points counts. Salvage and rebuild use the same rules (:mod:`gantrymq.tools.loss.loss`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gantrymq.spark.plan.remote_store import files_in
 from gantrymq.spark.runs import ENDLESS, AuditPlan, Bounds, LogRun
 from gantrymq.spark.selection import QueueKey, with_namespace
 from gantrymq.store.queue.consume_queue import UNIT_DTYPE
-from gantrymq.tools.log_batch import LogBatch
+from gantrymq.tools.arrow import LogBatch
 
 _BLOCK_UNITS = 204  # 4 KiB: most looks are at one unit
 _BLOCKS_KEPT = 64

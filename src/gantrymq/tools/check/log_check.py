@@ -1,0 +1,321 @@
+"""Verifying the commit log: its directories, its records, its blanks, and the run of its files.
+
+A finding at the end is held back until it is known whether a whole record follows: behind the last record it is the
+tail that a recovery cuts, in front of one it is damage.
+
+Thread rule: belongs to one thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import MissingLogError
+from gantrymq.format.names import offset_name
+from gantrymq.format.record import BLANK_SIZE
+from gantrymq.format.stop_reason import StopReason
+from gantrymq.fs.api import FileSystem
+from gantrymq.kernels import codes
+from gantrymq.model.java import decode_utf8
+from gantrymq.store.log.record_batch import RecordBatch
+from gantrymq.store.paths import StorePaths, offset_files
+from gantrymq.store.recovery.missing_log import first_record_offset, log_state, one_of_each
+from gantrymq.store.remedies import SALVAGE
+from gantrymq.tools.check.findings import Finding, Kind, Level
+from gantrymq.tools.read.intact_records import torn_rows
+from gantrymq.tools.read.log_reader import Broken, FileEnd, LogEvent, LogFile, Unreadable, closes_with_crc
+
+
+def see_foreign_log_files(fs: FileSystem, paths: StorePaths, others: list[Path], file_size: int) -> Iterator[Finding]:
+    """What belongs to somebody else, and files of records under a name that no log file has."""
+    entries = {directory / entry.name: entry for directory in paths.commit_logs for entry in fs.scan(directory)}
+    _, duplicates = one_of_each(fs, offset_files(fs, paths.commit_logs))
+    for problem in duplicates:
+        yield Finding(Kind.FOREIGN_FILE, paths.name_of(problem.path), problem.reason)
+    for path in sorted(set(others).difference(problem.path for problem in duplicates)):
+        entry, text = entries.get(path), "belongs to no RocketMQ store and stays; "
+        place = None
+        if entry is None or entry.is_directory:
+            text += "a broker starts with it"
+        elif not entry.is_special and (place := first_record_offset(fs, path)) is not None:
+            begin = place - place % file_size
+            text = f"holds records of the commit log from offset {place} on; `gantrymq store salvage` takes them"
+            text += f", and a file of {file_size} bytes may be renamed to {offset_name(begin)} where that is missing"
+        else:
+            text += "gantrymq starts with it, RocketMQ 5.5.0 does not (an empty one that sorts last it deletes)"
+        yield Finding(Kind.FOREIGN_FILE, paths.name_of(path), text, Level.NOTE, phy_offset=place)
+
+
+def see_missing_log(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now_ms: int) -> Iterator[Finding]:
+    """Whether the log is missing as a whole, or its end or begin is, by what the rest of the store knows."""
+    problems, notes = log_state(fs, paths, config, now_ms)
+    for problem in problems:
+        if isinstance(problem, MissingLogError):
+            yield Finding(Kind.LOG_MISSING, paths.name_of(problem.path), problem.reason)
+    for note in notes:
+        yield Finding(Kind.LOG_MISSING, paths.name_of(note.path), note.reason, Level.NOTE)
+
+
+_OF_BODY = "its body does not have the CRC that the record says"
+
+
+@dataclass(slots=True)
+class RecordFacts:
+    """What a check of the log needs to know of some records that follow each other.
+
+    ``findings`` are certain where there is a whole record, which ``end_offset`` is behind (None: there is none);
+    ``suspects`` come behind it.
+    """
+
+    end_offset: int | None = None
+    newest_ms: int = 0
+    records: int = 0
+    record_bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    suspects: list[Finding] = field(default_factory=list)
+
+    def absorb(self, following: RecordFacts) -> bool:
+        """Become the facts of these records and the following ones, unless there is something to tell in between."""
+        if self.suspects or following.findings or following.suspects or following.end_offset is None:
+            return False
+        self.end_offset, self.newest_ms = following.end_offset, max(self.newest_ms, following.newest_ms)
+        self.records += following.records
+        self.record_bytes += following.record_bytes
+        return True
+
+
+LogFact = RecordFacts | Broken | Unreadable | FileEnd
+
+
+class LogCheck:
+    """Hears of everything in the log, in order (:meth:`see`), and says what is wrong with it.
+
+    ``min_offset`` and ``end_offset`` are where the log begins and, at the end, ends; ``first_offset`` is where it began
+    before a writer's retention removed files; ``newest_ms`` is the latest storeTimestamp, ``file_size`` how long the
+    files are to be.
+    """
+
+    def __init__(self, paths: StorePaths, files: list[LogFile], file_size: int, *, is_closed: bool) -> None:
+        self._paths = paths
+        self._files = files
+        self.file_size = file_size
+        self._is_closed = is_closed
+        self._ends: list[FileEnd] = []
+        self._suspects: list[Finding] = []
+        self._bad_starts: list[int] = []
+        self._bad_ends: list[int] = []
+        self._bad_records: set[int] = set()
+        self.min_offset = self.first_offset = files[0].base if files else 0
+        self.end_offset = self.min_offset
+        self.newest_ms = 0
+        self.records = 0
+        self.record_bytes = 0
+
+    def is_bad(self, phy_offset: int) -> bool:
+        """Whether a place lies where the log is known to be broken."""
+        at = bisect_right(self._bad_starts, phy_offset) - 1
+        return at >= 0 and phy_offset < self._bad_ends[at]
+
+    def is_broken_record(self, phy_offset: int) -> bool:
+        """Whether what begins there is known to be no whole record, or one with a wrong CRC or a torn sector."""
+        return phy_offset in self._bad_records or self.is_bad(phy_offset)
+
+    def file_at(self, phy_offset: int) -> LogFile | None:
+        """The file that holds a physical offset."""
+        at = bisect_right(self._files, phy_offset, key=lambda file: file.base) - 1
+        return self._files[at] if at >= 0 and phy_offset < self._files[at].end else None
+
+    def begins_at(self, files: list[LogFile]) -> None:
+        """These files are there by now: what lies in front of them a writer's retention has removed meanwhile."""
+        self.min_offset = max(self.min_offset, files[0].base if files else self.min_offset)
+
+    # The files
+
+    def see_files(self) -> Iterator[Finding]:
+        """What is wrong with names, sizes and the run of the files."""
+        for file in self._files:
+            if file.size_bytes != self.file_size:
+                is_left = file.size_bytes == 0 and file is self._files[-1]
+                level = Level.NOTE if is_left and not self._is_closed else Level.DAMAGE
+                text = f"is {file.size_bytes} bytes long, the others {self.file_size}; {SALVAGE}"
+                yield self._finding(Kind.FILE_SIZE, file.path, text, level=level)
+            if file.base % self.file_size:
+                text = f"its name is no multiple of the file size {self.file_size}; move it away"
+                yield self._finding(Kind.FOREIGN_FILE, file.path, text)
+        for before, after in pairwise(self._files):
+            expected = before.base + self.file_size
+            if after.base > expected:
+                count = -(-(after.base - expected) // self.file_size)
+                self._mark_bad(expected, after.base)
+                more = f", and {count - 1} more behind it" if count > 1 else ""
+                text = f"missing{more}"
+                place = {"phy_offset": expected, "length_bytes": after.base - expected}
+                path = self._paths.directory_for(expected // self.file_size) / offset_name(expected)
+                yield self._finding(Kind.LOG_FILE_MISSING, path, text, count=count, **place)
+
+    def see_foreign(self, files: list[LogFile]) -> Iterator[Finding]:
+        """Those of the files that are left out, or in doubt."""
+        for file in files:
+            if text := f"is {file.left_out}" if file.left_out else file.doubt:
+                yield self._range(Kind.LOG_FILE_FOREIGN, file.path, file.base, file.end, text)
+
+    def _mark_bad(self, start: int, end: int) -> None:
+        at = bisect_right(self._bad_starts, start)
+        self._bad_starts.insert(at, start)
+        self._bad_ends.insert(at, end)
+
+    # What is in them
+
+    def see(self, event: LogEvent) -> list[Finding]:
+        """Take note of one event; returns what is certain now."""
+        return self.take(self.fact(event))
+
+    def fact(self, event: LogEvent) -> LogFact:
+        """What there is to take note of, which is small and may come from elsewhere; no state is looked at."""
+        return self._record_facts(event) if isinstance(event, RecordBatch) else event
+
+    def take(self, fact: LogFact) -> list[Finding]:
+        """Take note of a fact, in the order of the log; returns what is certain now."""
+        if isinstance(fact, RecordFacts):
+            return self._see_records(fact)
+        if isinstance(fact, FileEnd):
+            return self._see_end(fact)
+        if isinstance(fact, Unreadable):
+            text = f"the disk does not give these bytes back: {fact.error}; {SALVAGE}"
+            return [self._range(Kind.FILE_UNREADABLE, fact.path, fact.start, fact.end, text)]
+        return [*self._certain(), self._broken(fact.path, fact)]
+
+    def _broken(self, path: Path, event: Broken | FileEnd) -> Finding:
+        start, end = (event.start, event.end) if isinstance(event, Broken) else (event.offset, event.file.end)
+        self._mark_bad(start, end)
+        if event.stop is StopReason.ZEROS:
+            return self._range(Kind.LOG_HOLE, path, start, end, "zeros where records should be")
+        text = f"the chain of records breaks off: there is {event.stop.there_is}"
+        return self._range(Kind.LENGTH_CHAIN, path, start, end, text)
+
+    def _record_facts(self, batch: RecordBatch) -> RecordFacts:
+        file = self.file_at(batch.start_offset)
+        path = file.path if file else self._paths.root
+        columns = batch.columns[:, : batch.count]
+        facts = RecordFacts(records=batch.count, record_bytes=int(columns[codes.SIZE].sum()))
+        is_right = columns[codes.CRC_OK] == 1
+        torn = list(torn_rows(batch))
+        is_right[torn] = False
+        rights = np.flatnonzero(is_right)
+        last = int(rights[-1]) if len(rights) else -1
+        if len(rights):
+            facts.end_offset = batch.base + int(columns[codes.POS, last] + columns[codes.SIZE, last])
+            facts.newest_ms = int(columns[codes.STORE_TIMESTAMP, rights].max())
+        for row in np.flatnonzero(~is_right).tolist():
+            suspect = self._bad_record(path, batch, row, is_torn=row in torn)
+            (facts.findings if row < last else facts.suspects).append(suspect)
+        wrong_place = is_right & (columns[codes.PHY_OFFSET] != columns[codes.POS] + batch.base)
+        for row in np.flatnonzero(wrong_place).tolist():
+            text = f"the record says that it lies at {columns[codes.PHY_OFFSET, row]}"
+            facts.findings.append(self._record(Kind.RECORD_PHY_OFFSET, path, batch, row, text))
+        return facts
+
+    def _see_records(self, facts: RecordFacts) -> list[Finding]:
+        findings: list[Finding] = []
+        if facts.end_offset is not None:
+            findings = [*self._certain(), *facts.findings]
+            self.end_offset = facts.end_offset
+            self.newest_ms = max(self.newest_ms, facts.newest_ms)
+        self._suspects += facts.suspects
+        bad = [one for one in (*facts.findings, *facts.suspects) if one.kind is not Kind.RECORD_PHY_OFFSET]
+        self._bad_records.update(one.phy_offset for one in bad if one.phy_offset is not None)
+        self.records += facts.records
+        self.record_bytes += facts.record_bytes
+        return findings
+
+    def _bad_record(self, path: Path, batch: RecordBatch, row: int, *, is_torn: bool) -> Finding:
+        if is_torn:
+            text = "a sector of its topic or properties was never written"
+            return self._record(Kind.RECORD_TORN, path, batch, row, text)
+        text = "the record does not have the CRC that closes it" if closes_with_crc(batch)[row] else _OF_BODY
+        return self._record(Kind.RECORD_CRC, path, batch, row, text)
+
+    def _see_end(self, end: FileEnd) -> list[Finding]:
+        if end.stop is not StopReason.BLANK:
+            self._ends.append(end)
+            return []
+        rest = end.file.end - end.offset
+        if end.blank_size == rest:
+            if end.offset == self.end_offset:
+                self.end_offset = end.file.end  # a kill may come before the next file has a record
+            return []
+        text = f"the blank at the end says {end.blank_size} bytes, {rest} are left"
+        return [self._range(Kind.BLANK_SIZE, end.file.path, end.offset, end.file.end, text)]
+
+    def _certain(self) -> list[Finding]:
+        """What was held back is damage: a whole record follows."""
+        findings, self._suspects = self._suspects, []
+        for end in self._ends:
+            findings.append(self._damaged_end(end))
+        self._ends = []
+        return findings
+
+    def _damaged_end(self, end: FileEnd) -> Finding:
+        written, path = end.written_end - end.offset, end.file.path
+        if written == 0 and end.offset == end.file.base:
+            return self._broken(path, end)
+        if written <= BLANK_SIZE:
+            is_full = end.stop is StopReason.NO_BLANK
+            rest = "the records go to its last bytes" if is_full else f"there is {end.stop.there_is}"
+            text = f"the file does not end with a blank: {rest}"
+            return self._range(Kind.BLANK_MISSING, path, end.offset, end.file.end, text)
+        return self._broken(path, end)
+
+    def finish(self) -> list[Finding]:
+        """The tail: what stands behind the last whole record."""
+        findings = list(self._suspects) if self._is_closed else []
+        if self._suspects and not self._is_closed:
+            first, last = self._suspects[0], self._suspects[-1]
+            text = f"{len(self._suspects)} torn at the end of the log; `gantrymq store recover` cuts there"
+            tail = self._range(Kind.LOG_TAIL, self._paths.root / first.path, _start(first), _end(last), text)
+            findings.append(replace(tail, level=Level.NOTE, count=len(self._suspects)))
+        elif self._suspects:
+            self.end_offset = _end(self._suspects[-1])
+        for end in self._ends:
+            if end.written_end > end.offset:
+                text = f"behind the last record there is {end.stop.there_is}; `gantrymq store recover` cuts there"
+                tail = self._range(Kind.LOG_TAIL, end.file.path, end.offset, end.written_end, text)
+                findings.append(replace(tail, level=Level.NOTE))
+        return findings
+
+    # Their form
+
+    def _finding(self, kind: Kind, path: Path, text: str, **fields: object) -> Finding:
+        return Finding(kind, self._paths.name_of(path), text, **fields)  # type: ignore[arg-type]
+
+    def _range(self, kind: Kind, path: Path, start: int, end: int, text: str) -> Finding:
+        return self._finding(kind, path, text, phy_offset=start, length_bytes=end - start)
+
+    def _record(self, kind: Kind, path: Path, batch: RecordBatch, row: int, text: str) -> Finding:
+        column = batch.columns[:, row].tolist()
+        at = column[codes.TOPIC_AT]
+        return self._finding(
+            kind,
+            path,
+            text,
+            topic=decode_utf8(batch.buffer[at : at + column[codes.TOPIC_LENGTH]].tobytes()),
+            queue_id=column[codes.QUEUE_ID],
+            queue_offset=column[codes.QUEUE_OFFSET],
+            phy_offset=batch.base + column[codes.POS],
+            length_bytes=column[codes.SIZE],
+        )
+
+
+def _start(finding: Finding) -> int:
+    return finding.phy_offset or 0
+
+
+def _end(finding: Finding) -> int:
+    return _start(finding) + (finding.length_bytes or 0)

@@ -1,0 +1,301 @@
+"""Verifying the consume queues against the log: first record by record, then the units that no record asked for.
+
+Each batch of the log says what units its records must have; where the queue's bytes are those, all is said. What is
+left of a queue at the end (units of other bytes, and those behind or between) is looked at one by one, by
+:mod:`gantrymq.tools.check.queue_units_check`.
+
+Thread rule: belongs to one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.format.names import offset_name, parse_offset_name
+from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.fs.api import Entry, FileSystem
+from gantrymq.model.java import decode_utf8
+from gantrymq.store.log.record_batch import RecordBatch
+from gantrymq.store.queue.consume_queue import REBUILD
+from gantrymq.store.queue.consume_queues import is_topic_storable
+from gantrymq.store.queue.group_offsets import EndOf
+from gantrymq.store.queue.queue_units import QueueNumbers, QueueUnits, queue_units
+from gantrymq.tools.check.findings import Finding, Kind, Level
+from gantrymq.tools.queue_runs import Coverage
+from gantrymq.tools.read.bad_disk import joined
+from gantrymq.tools.read.queue_files import QueueFiles, as_units, queue_directories
+
+_KEPT_WITHOUT_ENTRY = 4096
+
+
+@dataclass(slots=True)
+class RecordsWithoutEntry:
+    """(queue offset, physical offset) of records without their unit: the first few thousand are kept, all counted.
+
+    ``end`` is behind the highest of these queue offsets.
+    """
+
+    kept: list[tuple[int, int]] = field(default_factory=list)
+    count: int = 0
+    end: int = 0
+
+    def add(self, queue_offsets: NDArray[np.int64], phy_offsets: NDArray[np.int64]) -> None:
+        """Take these."""
+        room = _KEPT_WITHOUT_ENTRY - len(self.kept)
+        self.kept += zip(queue_offsets[:room].tolist(), phy_offsets[:room].tolist(), strict=True)
+        self.count += len(queue_offsets)
+        self.end = max(self.end, int(queue_offsets.max(initial=-1)) + 1)
+
+
+@dataclass(slots=True)
+class CheckedQueue:
+    """One queue: what of it is accounted for, and the records without their unit.
+
+    Those in front of the one that its unit 0 points to are ``older``: where that unit is true, they are of a topic
+    that was deleted, and made anew since.
+    """
+
+    files: QueueFiles
+    coverage: Coverage
+    without_entry: RecordsWithoutEntry = field(default_factory=RecordsWithoutEntry)
+    older: RecordsWithoutEntry = field(default_factory=RecordsWithoutEntry)
+    _begin: int | None = None
+
+    @property
+    def begin(self) -> int:
+        """Where unit 0 points; 0 where there is none."""
+        if self._begin is None:
+            self._begin = self.files.begin
+        return self._begin
+
+    @property
+    def end(self) -> int:
+        """Behind the last message, by the files or by the log."""
+        return max(self.files.end, self.older.end, self.without_entry.end)
+
+    @property
+    def missed(self) -> list[RecordsWithoutEntry]:
+        """The records whose unit is missed."""
+        return [self.without_entry] if self.coverage.is_covered(0) else [self.older, self.without_entry]
+
+    def may_be_claimed(self, slot: int) -> bool:
+        """Whether a record whose unit is missed names the slot, or may be among those that were only counted."""
+        return any(
+            records.count > len(records.kept) or any(slot == offset for offset, _ in records.kept)
+            for records in self.missed
+        )
+
+
+class QueueCheck:
+    """The queues below ``directory``. Give it every batch of the log in order (:meth:`see`).
+
+    ``deleted_ends`` says, by topic, in front of which offset of the log all its records are deleted.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        root: Path,
+        directory: Path,
+        file_size: int,
+        delay_levels_ms: Sequence[int],
+        deleted_ends: Mapping[str, int],
+    ) -> None:
+        self._fs, self._deleted_ends = fs, deleted_ends
+        self._root = root
+        self._directory = directory
+        self._file_size = file_size
+        self._delay_levels_ms = np.array(delay_levels_ms, np.int64)
+        self._numbers = QueueNumbers()
+        self._by_number: list[CheckedQueue | None] = []
+        self._queues: dict[tuple[str, int], CheckedQueue] = {}
+        self._others: list[Path] = []
+        self.entries = 0
+
+    @property
+    def queues(self) -> list[CheckedQueue]:
+        """Every queue, of the disk or of the log, sorted."""
+        return [self._queues[key] for key in sorted(self._queues)]
+
+    def load(self) -> None:
+        """Find the queues."""
+        found, self._others = queue_directories(self._fs, self._directory)
+        for topic, queue_id, path in found:
+            files = QueueFiles(self._fs, path, topic, queue_id, self._file_size)
+            files.load()
+            self._queues[topic, queue_id] = CheckedQueue(files, Coverage(files.first))
+            self.entries += files.end - files.first
+
+    def ends(self) -> EndOf:
+        """Where the queues end, by now. One that is not there has no message, if its topic has others."""
+        topics = {topic for topic, _ in self._queues}
+
+        def end_of(topic: str, queue_id: int) -> int | None:
+            queue = self._queues.get((topic, queue_id))
+            return queue.end if queue is not None else 0 if topic in topics else None
+
+        return end_of
+
+    def leads_to(self, topic: str, queue_id: int, queue_offset: int, phy_offset: int) -> bool:
+        """Whether the unit of this slot of a queue points to ``phy_offset``."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None or not queue.files.first <= queue_offset < queue.files.end:
+            return False
+        return int(as_units(queue.files.units(queue_offset, queue_offset + 1))["phy_offset"][0]) == phy_offset
+
+    # Against the log
+
+    def see(self, batch: RecordBatch) -> None:
+        """Look for the units of these records."""
+        numbers = self._numbers.assign(batch, self._add_queue)
+        batch.believe_places()
+        grouped = queue_units(batch, numbers, len(self._by_number), self._delay_levels_ms)
+        for number in np.flatnonzero(np.diff(grouped.starts)).tolist():
+            queue = self._by_number[number]
+            if queue is not None:
+                self._compare(queue, grouped, int(grouped.starts[number]), int(grouped.starts[number + 1]))
+
+    def _add_queue(self, topic: bytes, queue_id: int) -> None:
+        name = decode_utf8(topic)
+        is_queue = queue_id >= 0 and is_topic_storable(name)
+        self._by_number.append(self._queue(name, queue_id) if is_queue else None)
+
+    def _queue(self, topic: str, queue_id: int) -> CheckedQueue:
+        if (topic, queue_id) not in self._queues:
+            files = QueueFiles(self._fs, self._directory / topic / str(queue_id), topic, queue_id, self._file_size)
+            self._queues[topic, queue_id] = CheckedQueue(files, Coverage(0))
+        return self._queues[topic, queue_id]
+
+    def compare(self, topic: str, queue_id: int, batches: Iterable[QueueUnits]) -> CheckedQueue:
+        """Look for all units of one queue, batch by batch; the check has not been loaded."""
+        queue = self._queue(topic, queue_id)
+        queue.files.load()
+        queue.coverage = Coverage(queue.files.first)
+        for grouped in batches:
+            self._compare(queue, grouped, 0, len(grouped.queue_offsets))
+        return queue
+
+    def take(
+        self,
+        topic: str,
+        queue_id: int,
+        coverage: Coverage,
+        without_entry: RecordsWithoutEntry,
+        older: RecordsWithoutEntry,
+    ) -> None:
+        """Take over what :meth:`compare` found elsewhere."""
+        queue = self._queue(topic, queue_id)
+        queue.coverage, queue.without_entry, queue.older = coverage, without_entry, older
+
+    def _compare(self, queue: CheckedQueue, grouped: QueueUnits, begin: int, end: int) -> None:
+        offsets, files = grouped.queue_offsets[begin:end], queue.files
+        first, last = int(offsets[0]), int(offsets[-1]) + 1
+        expected = grouped.units[begin * UNIT_SIZE : end * UNIT_SIZE]
+        is_run = last - first == end - begin and bool((np.diff(offsets) == 1).all())
+        is_there = is_run and files.first <= first and last <= files.end
+        if is_there and np.array_equal(files.units(first, last), expected):
+            queue.coverage.cover(first, last)
+            return
+        self._compare_each(queue, offsets, expected.reshape(-1, UNIT_SIZE), grouped.phy_offsets[begin:end])
+
+    def _compare_each(
+        self,
+        queue: CheckedQueue,
+        offsets: NDArray[np.int64],
+        expected: NDArray[np.uint8],
+        phy_offsets: NDArray[np.int64],
+    ) -> None:
+        files = queue.files
+        inside = (offsets >= files.first) & (offsets < files.end)
+        same = np.zeros(len(offsets), np.bool_)
+        for low, rows in _near(offsets, inside):
+            actual = files.units(low, int(offsets[rows].max()) + 1).reshape(-1, UNIT_SIZE)
+            same[rows] = (actual[offsets[rows] - low] == expected[rows]).all(axis=1)
+        for offset in offsets[same].tolist():
+            queue.coverage.cover(offset, offset + 1)
+        is_missed = ~same & (phy_offsets >= self._deleted_ends.get(files.topic, -1))
+        is_older = is_missed & (phy_offsets < queue.begin)
+        for records, which in ((queue.older, is_older), (queue.without_entry, is_missed & ~is_older)):
+            records.add(offsets[which], phy_offsets[which])
+
+    # Afterwards
+
+    def look_again(self) -> None:
+        """See what a writer's retention has removed meanwhile."""
+        for queue in self.queues:
+            queue.files.look_again()
+
+    def see_files(self, min_offset: int) -> Iterator[Finding]:
+        """What is wrong with names, sizes and the run of the files; ``min_offset`` is where the log begins."""
+        for path in self._others:
+            text = "is no directory of a queue"
+            yield Finding(Kind.FOREIGN_FILE, path.relative_to(self._root), text, Level.NOTE)
+        for queue in self.queues:
+            files = queue.files
+            place = {"topic": files.topic, "queue_id": files.queue_id}
+            for entry in files.others:
+                yield self._foreign(files, entry)
+            for base, size in sorted(files.sizes.items()):
+                if size != self._file_size:
+                    text = f"is {size} bytes long, the others {self._file_size}; {REBUILD}"
+                    yield self._finding(Kind.FILE_SIZE, files.directory / offset_name(base), text, **place)
+            for begin, end in files.missing():
+                queue.coverage.cover(begin, end)
+                text = "missing between other files"
+                slots = {"queue_offset": begin, "count": end - begin}
+                yield self._finding(Kind.QUEUE_FILE_MISSING, files.path_of(begin), text, **place, **slots)
+            yield from self._stale(files, min_offset)
+
+    def _foreign(self, files: QueueFiles, entry: Entry) -> Finding:
+        place = {"topic": files.topic, "queue_id": files.queue_id}
+        level, base = Level.NOTE, parse_offset_name(entry.name)
+        if base is not None and base % self._file_size == 0 and base <= max(files.sizes, default=0) + self._file_size:
+            text = f"has the name of a file of the queue; move it away, then {REBUILD}"
+            level = Level.DAMAGE
+        elif entry.is_directory:
+            text = "belongs to no RocketMQ store and stays; a broker starts with it"
+        else:
+            text = "belongs to no RocketMQ store and stays; RocketMQ 5.5.0 does not start, gantrymq does"
+        return self._finding(Kind.FOREIGN_FILE, files.directory / entry.name, text, level=level, **place)
+
+    def _stale(self, files: QueueFiles, min_offset: int) -> Iterator[Finding]:
+        """Files of which retention should have removed all units: the queue's first offset is too low."""
+        stale = 0
+        for base in sorted(files.sizes)[:-1]:
+            if not 0 <= files.last_phy_offset(base) < min_offset:
+                break
+            stale += 1
+        if stale:
+            text = f"the first {stale} file{'s' * (stale > 1)} of the queue point in front of the log's begin alone"
+            place = {"topic": files.topic, "queue_id": files.queue_id, "queue_offset": files.first}
+            yield self._finding(Kind.QUEUE_MIN_OFFSET_STALE, files.path_of(files.first), text, **place, count=stale)
+
+    def see_unreadable(self) -> Iterator[Finding]:
+        """The files of which the disk did not give back all that was looked at."""
+        for queue in self.queues:
+            files = queue.files
+            place = {"topic": files.topic, "queue_id": files.queue_id}
+            for (base, begin, end), error in joined(files.unreadable):
+                text = f"the disk does not give back bytes {begin} to {end}: {error}; {REBUILD}"
+                first, behind = (base + begin) // UNIT_SIZE, -(-(base + end) // UNIT_SIZE)
+                slots = {"queue_offset": first, "count": behind - first, "length_bytes": end - begin}
+                path = files.directory / offset_name(base)
+                yield self._finding(Kind.FILE_UNREADABLE, path, text, **place, **slots)
+
+    def _finding(self, kind: Kind, path: Path, text: str, **fields: object) -> Finding:
+        return Finding(kind, path.relative_to(self._root), text, **fields)  # type: ignore[arg-type]
+
+
+def _near(offsets: NDArray[np.int64], inside: NDArray[np.bool_]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """The rows that are ``inside``, in groups that lie near each other: (least offset, rows)."""
+    rows = np.flatnonzero(inside)
+    if not len(rows):
+        return
+    order = rows[np.argsort(offsets[rows], kind="stable")]
+    for group in np.split(order, np.flatnonzero(np.diff(offsets[order]) > _KEPT_WITHOUT_ENTRY) + 1):
+        yield int(offsets[group[0]]), group

@@ -1,0 +1,180 @@
+"""Verifying what is small: the checkpoint, the configuration JSON, and names that no store has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import astuple
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from gantrymq.errors import DiskError, GantrymqError, NotAStoreError, StoreError
+from gantrymq.format import names
+from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint, encode_checkpoint
+from gantrymq.fs.api import FileSystem
+from gantrymq.fs.replaced_file import MOST_BYTES
+from gantrymq.model.fastjson import repeated_keys
+from gantrymq.store.checkpoint import CLOCKS_DIFFER_MS
+from gantrymq.store.config_files import parse_config, table_problems
+from gantrymq.store.lost_routes import lost_routes
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue.group_offsets import GroupAhead
+from gantrymq.tools.check.findings import RECOVER, Finding, Kind, Level
+from gantrymq.tools.read.bad_disk import read_part
+
+_KNOWN = {
+    *(names.ABORT, names.LOCK, names.CHECKPOINT, names.COMMIT_LOG, names.CONSUME_QUEUE, names.CONSUME_QUEUE_EXT),
+    *(names.INDEX, names.CONFIG, "abort.bak", "rocksdbstore", "compaction", "timerwheel", "timerlog", "compactionLog"),
+    *("compactionCq", "consumequeue_r", "transaction", "mappedFileLists", "controller", "dledgerCommitlog"),
+    *("epochFileCheckpoint", "epochFileCheckpoint.bak", "brokerId", "tempBrokerId", "consumequeue_rocksdb"),
+}
+_DIRECTORIES = {names.COMMIT_LOG, names.CONSUME_QUEUE, names.CONSUME_QUEUE_EXT, names.INDEX, names.CONFIG}
+TableDecoders = Mapping[str, Callable[[dict[str, Any]], None]]
+_CORRECT = "correct it, or move it away"
+_CONFIG_ENDINGS = (".json", ".json.bak")
+
+
+def see_names(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
+    """What lies in the store's directory and belongs to no store."""
+    for entry in fs.scan(paths.root):
+        if not entry.is_directory and entry.name in _DIRECTORIES:
+            text = "is a file where a directory is needed; move it away"
+            yield Finding(Kind.FOREIGN_FILE, Path(entry.name), text)
+        if entry.name not in _KNOWN:
+            yield Finding(Kind.FOREIGN_FILE, Path(entry.name), "belongs to no RocketMQ store", Level.NOTE)
+
+
+def see_config(fs: FileSystem, paths: StorePaths, decoders: TableDecoders) -> Iterator[Finding]:
+    """Whether every JSON file of the configuration can be read, and holds what its decoder, if it has one, takes.
+
+    A blank file is one that a power cut left; the broker takes its .bak.
+    """
+    for entry in fs.scan(paths.config):
+        if entry.is_directory or not entry.name.endswith(_CONFIG_ENDINGS):
+            continue
+        path = Path(names.CONFIG) / entry.name
+        if entry.size_bytes > MOST_BYTES:
+            text = f"is {entry.size_bytes} bytes long, more than the {MOST_BYTES} that a broker reads; {_CORRECT}"
+            yield Finding(Kind.CONFIG_JSON, path, text)
+            continue
+        try:
+            raw = read_small(fs, paths.config / entry.name, entry.size_bytes)
+            if not raw.strip(b"\0 \t\r\n"):
+                text = "is blank, as a power cut leaves it; a broker takes its .bak"
+                yield Finding(Kind.CONFIG_JSON, path, text, Level.NOTE)
+                continue
+            value = parse_config(raw)
+        except (OSError, StoreError, ValueError) as error:
+            yield Finding(Kind.CONFIG_JSON, path, f"is no JSON object: {error}; {_CORRECT}")
+            continue
+        yield from _see_table(path, raw, value, decoders.get(entry.name.removesuffix(".bak")))
+
+
+def _see_table(
+    path: Path, raw: bytes, value: dict[str, Any], decode: Callable[[dict[str, Any]], None] | None
+) -> Iterator[Finding]:
+    """The first thing that is wrong with a table, and how many more there are."""
+    problems = table_problems(path.name, value)
+    found = list(islice(problems, 1))
+    more = sum(1 for _ in problems)
+    told = f"{found[0]}{f' ({more} more like this)' * bool(more)}" if found else ""
+    try:
+        if decode is not None and value:
+            decode(value)
+    except (ValueError, GantrymqError) as error:
+        text = f"does not hold its table, a broker does not start with it: {told or error}; {_CORRECT}"
+        yield Finding(Kind.CONFIG_JSON, path, text, count=1 + more)
+        return
+    repeated = repeated_keys(raw.decode("utf-8"))
+    if repeated:
+        keys = ", ".join(json.dumps(key, ensure_ascii=False) for key in repeated[:3])
+        told = told or f"has a key twice, of which the last value counts ({keys})"
+    if told:
+        yield Finding(Kind.CONFIG_JSON, path, f"holds what cannot be true: {told}; {_CORRECT}", count=1 + more)
+
+
+def see_routes(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
+    """Whether the table of topics is lost."""
+    try:
+        text = lost_routes(fs, paths)
+    except (OSError, StoreError):
+        return  # see_config reports the file
+    if text is not None:
+        yield Finding(Kind.TOPICS_WITHOUT_ROUTE, Path(names.CONFIG), text, Level.NOTE)
+
+
+def see_groups(ahead: Iterable[GroupAhead], *, is_closed: bool) -> Iterator[Finding]:
+    """Consumer groups and delay levels that would pass over the next messages of their queue.
+
+    Every start of RocketMQ corrects a delay level. Of a store that was not closed the queue may have lost its end.
+    """
+    for one, end in ahead:
+        text = f"{one.name} is at offset {one.offset} of a queue that ends at {end}, and would pass over the next "
+        text += f"{one.offset - end} messages; `gantrymq store recover` sets it to that end"
+        level = Level.DAMAGE if is_closed and one.group else Level.NOTE
+        path = Path(names.CONFIG) / one.file_name
+        yield Finding(Kind.CONSUMER_AHEAD, path, text, level, one.topic, one.queue_id, end, count=one.offset - end)
+
+
+def read_checkpoint(fs: FileSystem, paths: StorePaths) -> tuple[bytes | None, list[Finding]]:
+    """The bytes of the checkpoint, None where it is missing or cannot be read; and in that last case why not."""
+    try:
+        return read_small(fs, paths.checkpoint, CHECKPOINT_SIZE + 1), []
+    except FileNotFoundError:
+        return None, []
+    except DiskError as error:
+        text = f"the disk does not give it back: {error}; move it away, {RECOVER}"
+        return None, [Finding(Kind.FILE_UNREADABLE, Path(names.CHECKPOINT), text)]
+    except NotAStoreError as error:  # it is a directory
+        return None, [Finding(Kind.CHECKPOINT_CORRUPT, Path(names.CHECKPOINT), f"{error.reason}, {RECOVER}")]
+
+
+def see_checkpoint(raw: bytes | None, end_offset: int, now_ms: int, *, is_closed: bool) -> Iterator[Finding]:
+    """Whether the checkpoint can be true of a log that ends at ``end_offset`` (0: it is empty), at ``now_ms``."""
+    path = Path(names.CHECKPOINT)
+    if raw is None:
+        if is_closed and end_offset:
+            yield Finding(
+                Kind.CHECKPOINT_MISSING,
+                path,
+                f"missing; {RECOVER}",
+            )
+        return
+    page = decode_checkpoint(raw)
+    if len(raw) != CHECKPOINT_SIZE:
+        size = f"is {len(raw)} bytes long" if len(raw) < CHECKPOINT_SIZE else f"is longer than {CHECKPOINT_SIZE} bytes"
+        # An empty one is what a kill leaves of one that was just being made.
+        level = Level.DAMAGE if raw or is_closed else Level.NOTE
+        yield Finding(Kind.FILE_SIZE, path, f"{size}, not {CHECKPOINT_SIZE}; {RECOVER}", level)
+    elif any(number < 0 for number in astuple(page)) or raw != encode_checkpoint(page):
+        yield Finding(Kind.CHECKPOINT_CORRUPT, path, f"negative, or bytes where zeros should be; {RECOVER}")
+    for text in _future_times(page, now_ms):
+        yield Finding(Kind.CHECKPOINT_FUTURE, path, text)
+    for text in _future_offsets(page, end_offset):
+        # A recovery that cuts the log takes these back.
+        yield Finding(Kind.CHECKPOINT_FUTURE, path, text, Level.DAMAGE if is_closed else Level.NOTE)
+
+
+def _future_times(page: Checkpoint, now_ms: int) -> Iterator[str]:
+    times = {
+        "physicMsgTimestamp": page.physic_msg_timestamp_ms,
+        "logicsMsgTimestamp": page.logics_msg_timestamp_ms,
+        "indexMsgTimestamp": page.index_msg_timestamp_ms,
+    }
+    yield from (
+        f"{key} {value} is in the future; {RECOVER}"
+        for key, value in times.items()
+        if value > now_ms + CLOCKS_DIFFER_MS
+    )
+
+
+def _future_offsets(page: Checkpoint, end_offset: int) -> Iterator[str]:
+    offsets = {"logicsPhysicalOffset": page.logics_physical_offset, "confirmPhyOffset": page.confirm_phy_offset}
+    behind = {key: value for key, value in offsets.items() if value > end_offset}
+    yield from (f"{key} {value} is behind the log's end {end_offset}; {RECOVER}" for key, value in behind.items())
+
+
+def read_small(fs: FileSystem, path: Path, length: int) -> bytes:
+    """The first ``length`` bytes of a file. Raises StoreError, OSError."""
+    return read_part(fs, path, 0, length)

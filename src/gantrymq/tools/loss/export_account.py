@@ -1,0 +1,337 @@
+"""What an export lacks: queues, checkpoint and index of the store against the records that the export has.
+
+Thread rule: plain functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.clock import SystemClock
+from gantrymq.format.names import parse_offset_name
+from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.format.record import MIN_RECORD_SIZE
+from gantrymq.format.stop_reason import StopReason
+from gantrymq.fs.api import FileSystem
+from gantrymq.store.queue.consume_queues import is_topic_storable
+from gantrymq.store.queue.owner import is_one_damage
+from gantrymq.tools.export_plan import ExportPlan
+from gantrymq.tools.loss.loss import LossAccount, LostMessages, LostRange, RepairedRecord
+from gantrymq.tools.loss.loss_account import missing_end
+from gantrymq.tools.loss.queue_account import LogExtent, LostPlaces, QueueAccount
+from gantrymq.tools.queue_runs import Coverage, QueueChoice, QueueName, QueueRun, choose
+from gantrymq.tools.read.intact_records import FoundRecords
+from gantrymq.tools.read.log_places import LEFT_OUT, is_younger_than_retention
+from gantrymq.tools.read.log_reader import LogFile, log_files
+from gantrymq.tools.read.queue_files import QueueFiles, as_units
+from gantrymq.tools.read.record_lookup import RecordClaim, RecordLookup, RecordsElsewhere, claims_at
+from gantrymq.tools.repair.foreign_log_files import not_compared
+
+_MOST_MISNAMED = 64  # neighbours in a queue: more are no flipped bits
+_UNKNOWN_QUEUE = "that it is of a queue that has no other message: a bit of its topic or queue id may be wrong"
+
+
+def choices_of(
+    fs: FileSystem, plan: ExportPlan, runs: Mapping[QueueName, Sequence[QueueRun]]
+) -> dict[QueueName, QueueChoice]:
+    """Which records of each queue count."""
+    choices = {}
+    for name, found in runs.items():
+        place_of = partial(_place_of, fs, plan, name)
+        choices[name] = choose(found, plan.begin_of(name), place_of)
+    return choices
+
+
+def _place_of(fs: FileSystem, plan: ExportPlan, name: QueueName, queue_offset: int) -> int:
+    """Where the unit of a queue offset leads; -1 where there is none."""
+    return _unit_of(fs, plan, name, queue_offset)[0]
+
+
+def _unit_of(fs: FileSystem, plan: ExportPlan, name: QueueName, queue_offset: int) -> tuple[int, int]:
+    """Where the unit of a queue offset leads, and the size that it says; -1 and 0 where there is none."""
+    if queue_offset < 0 or not is_topic_storable(name[0]):
+        return -1, 0
+    size = plan.config.mapped_file_size_consume_queue
+    base = queue_offset * UNIT_SIZE // size * size
+    fs = plan.queues_of(fs)
+    files = QueueFiles(fs, plan.paths.consume_queue / name[0] / str(name[1]), *name, size, {base: size})
+    unit = as_units(files.units(queue_offset, queue_offset + 1))[0]
+    return (int(unit["phy_offset"]), int(unit["size"])) if unit["size"] > 0 else (-1, 0)
+
+
+def needed_choices(
+    plan: ExportPlan, runs: Mapping[QueueName, Sequence[QueueRun]], choices: Mapping[QueueName, QueueChoice]
+) -> dict[QueueName, QueueChoice]:
+    """The choices that an export by ``plan`` alone gets wrong."""
+    needed = {}
+    for name, choice in choices.items():
+        begin = plan.begin_of(name) or 0
+        counted = [run for run in runs[name] if run.phy_offset >= begin]
+        if not choice.is_trivial(counted):
+            needed[name] = choice
+    return needed
+
+
+def misnamed(
+    fs: FileSystem, plan: ExportPlan, found: FoundRecords, choices: Mapping[QueueName, QueueChoice]
+) -> dict[int, QueueName]:
+    """By place, the true queue of records that say another one: no CRC covers topic and queue id.
+
+    A queue's unit leads to the record, no other has its slot, and the record says this very offset.
+    """
+    files = _log_now(fs, plan)
+    extent = _extent(fs, plan, found, files)
+    places: dict[int, tuple[QueueName, int, int]] = {}
+    lost = LostPlaces(extent.lost)
+    for one in _compared(fs, plan, extent, choices).messages:
+        name = one.topic, one.queue_id
+        for queue_offset in range(one.begin, one.end) if one.count <= _MOST_MISNAMED else ():
+            place, size = _unit_of(fs, plan, name, queue_offset)
+            if place >= 0 and lost.reason(place) is None:
+                places[place] = name, queue_offset, size
+    true_queues = {}
+    with closing(_lookup(fs, files)) as lookup:
+        for place, claim in claims_at(lookup, places).items():
+            name, queue_offset, size = places[place]
+            said = claim.topic, claim.queue_id
+            is_near = said != name and (said[0] == name[0] or said[1] == name[1])
+            is_it = is_near and (claim.queue_offset, claim.size_bytes) == (queue_offset, size)
+            if is_it and _unit_of(fs, plan, said, queue_offset)[0] != place:
+                true_queues[place] = name
+    for said, choice in choices.items():
+        only = choice.only
+        if only is not None and only.phy_offset not in true_queues and _place_of(fs, plan, said, only.begin) < 0:
+            fits = [name for name in choices if is_one_damage(said, name) and _lacks(choices[name], only, lost)]
+            if len(fits) == 1:
+                true_queues[only.phy_offset] = fits[0]
+    return true_queues
+
+
+def _lacks(choice: QueueChoice, only: QueueRun, lost: LostPlaces) -> bool:
+    """Whether a queue lacks just the message that a record would be; the log may lack it behind the queue's last one.
+
+    A queue that just ends there proves little where the log has lost records.
+    """
+    before, end = only.begin - 1, choice.covered.upto
+    if end == only.begin:
+        return not lost.has_between(choice.begin, only.phy_offset)
+    return (only.begin, only.end) in choice.covered.gaps(end) and (before < 0 or choice.covered.is_covered(before))
+
+
+def account_of(
+    fs: FileSystem,
+    plan: ExportPlan,
+    found: FoundRecords,
+    choices: Mapping[QueueName, QueueChoice],
+    undecodable: Mapping[int, str],
+    true_queues: Mapping[int, QueueName],
+) -> LossAccount:
+    """Everything that the store said it had, that ``plan`` wants, and that is not among the records found.
+
+    ``undecodable`` are places of records whose body cannot be decompressed, each with the reason; ``true_queues`` is
+    what :func:`misnamed` said.
+    """
+    files = _log_now(fs, plan)
+    extent = _extent(fs, plan, found, files)
+    lost = extent.lost
+    account = _compared(fs, plan, extent, choices)
+    account.short_queues, account.filled, account.expired = [], [], []
+    account.not_compared += not_compared(files)
+    with closing(_lookup(fs, files)) as lookup:
+        account.messages += _of_damaged_records(lookup, plan, lost, choices, account.messages)
+        account.messages += _of_undecodable(lookup, undecodable)
+        account.messages = list(_within(plan, account.messages))
+        ranges = [
+            *lost,
+            *_skipped(plan),
+            *(one for name, choice in choices.items() for one in _duplicates(plan, name, choice)),
+        ]
+        if not plan.has_end and _reads_the_end(plan, files):
+            ranges += missing_end(fs, plan.paths, plan.config, extent, account)
+        account.ranges = sorted(_of_wanted_topics(lookup, plan, ranges), key=lambda one: one.start)
+        account.repaired = list(_renamed(lookup, true_queues))
+    account.misfiled = plan.filed.misfiled if plan.filed is not None else []
+    for name, choice in choices.items():
+        account.repaired += _repaired(name, choice)
+        if choice.only is not None and not plan.queues_of(fs).exists(plan.paths.consume_queue / name[0] / str(name[1])):
+            account.repaired.append(_repair(name, choice.only, choice.only.begin, _UNKNOWN_QUEUE))
+    return account
+
+
+def _extent(fs: FileSystem, plan: ExportPlan, found: FoundRecords, files: Sequence[LogFile]) -> LogExtent:
+    lost = [one for one in [*found.lost(), *_damaged_end(fs, plan, found)] if one.start < plan.end]
+    begin, limit = _begin(plan, files), _limit(plan, files)
+    is_young = begin == plan.log_begin > 0 and is_younger_than_retention(fs, plan.log, plan.config, SystemClock())
+    return LogExtent(begin, found.end_offset, lost, limit=limit, begins_too_late=is_young)
+
+
+def _log_now(fs: FileSystem, plan: ExportPlan) -> list[LogFile]:
+    """The files of the log, without those in front that a writer's retention has removed meanwhile."""
+    if not plan.is_live:
+        return plan.log
+    there = {file.path for file in log_files(fs, plan.paths)[0]}
+    return [file for file in plan.log if file.path in there]
+
+
+def _skipped(plan: ExportPlan) -> Iterator[LostRange]:
+    """Files of the log that were not read."""
+    for path in plan.skipped:
+        base = parse_offset_name(path.name) or 0
+        yield LostRange(
+            path, base, base + plan.config.mapped_file_size_commit_log, f"the file was left out: {LEFT_OUT}"
+        )
+
+
+def _compared(
+    fs: FileSystem, plan: ExportPlan, extent: LogExtent, choices: Mapping[QueueName, QueueChoice]
+) -> LossAccount:
+    def old_place(topic: str, queue_id: int, queue_offset: int) -> int:
+        return _place_of(fs, plan, (topic, queue_id), queue_offset)
+
+    def has(queue: QueueName, queue_offset: int) -> bool:
+        return queue in choices and choices[queue].covered.is_covered(queue_offset)
+
+    def stands(queue: QueueName, queue_offset: int, place: int) -> bool:
+        return has(queue, queue_offset) and choices[queue].takes(queue_offset, place)
+
+    if plan.filed is not None:
+        plan.filed.look_for_foreign(extent)
+    slots = {name: FoundSlots(choice, extent.end - 1) for name, choice in choices.items()}
+    with closing(_lookup(fs, plan.log)) as lookup:
+        elsewhere = RecordsElsewhere(lookup, stands, has, old_place)
+        size = plan.config.mapped_file_size_consume_queue
+        account = QueueAccount(plan.queues_of(fs), plan.paths, size, extent, elsewhere)
+        return account.compare_slots(slots, plan.selection.takes_queue)
+
+
+def _lookup(fs: FileSystem, files: Sequence[LogFile]) -> RecordLookup:
+    return RecordLookup(fs, lambda place: next((file for file in files if file.base <= place < file.end), None))
+
+
+class FoundSlots:
+    """The slots of a queue that the export has a message for, as units that lead to ``place``, in some whole record."""
+
+    def __init__(self, choice: QueueChoice, place: int) -> None:
+        self._covered: Coverage = choice.covered
+        self._place = place
+        self.end = self._covered.upto
+        gaps = self._covered.gaps(self.end)
+        self.first = gaps[0][1] if gaps and gaps[0][0] == 0 else 0
+
+    def units(self, begin: int, end: int) -> NDArray[np.uint8]:
+        """The bytes of the units of the slots [begin, end)."""
+        raw = np.zeros((end - begin) * UNIT_SIZE, np.uint8)
+        units = as_units(raw)
+        is_covered = np.arange(begin, end) < self.end
+        for low, high in self._covered.gaps(self.end):
+            is_covered[max(low - begin, 0) : max(high - begin, 0)] = False
+        units["phy_offset"][is_covered] = self._place
+        units["size"][is_covered] = MIN_RECORD_SIZE
+        return raw
+
+
+def _begin(plan: ExportPlan, files: Sequence[LogFile]) -> int:
+    """From where on a message that is not there is missed."""
+    if not plan.files:
+        return 0 if not files else plan.end
+    begin = plan.files[0].base if plan.files[0].base > plan.log_begin else plan.log_begin
+    return max(begin, files[0].base) if plan.is_live and files else begin
+
+
+def _limit(plan: ExportPlan, files: Sequence[LogFile]) -> int:
+    return min(plan.end, LogExtent(0, 0, ()).limit, *([] if _reads_the_end(plan, files) else [plan.files[-1].end]))
+
+
+def _reads_the_end(plan: ExportPlan, files: Sequence[LogFile]) -> bool:
+    """Whether the last file of the log is read, as far as it goes."""
+    return not plan.files or not files or plan.files[-1].base >= files[-1].base
+
+
+def _damaged_end(fs: FileSystem, plan: ExportPlan, found: FoundRecords) -> Iterator[LostRange]:
+    """Records with a wrong CRC behind the last whole one; where the store was not closed, no message for sure."""
+    if not fs.exists(plan.paths.abort):
+        yield from (one for one in found.tail() if one.reason == StopReason.CRC)
+
+
+def _of_damaged_records(
+    lookup: RecordLookup,
+    plan: ExportPlan,
+    lost: Iterable[LostRange],
+    choices: Mapping[QueueName, QueueChoice],
+    named: Iterable[LostMessages],
+) -> Iterator[LostMessages]:
+    """Messages that no queue entry names, by what is left of their record."""
+    known = {(one.topic, one.queue_id, offset) for one in named for offset in range(one.begin, one.end)}
+    reasons = {one.start: one.reason for one in lost if one.reason == StopReason.CRC}
+    for place, claim in claims_at(lookup, reasons).items():
+        name = claim.topic, claim.queue_id
+        choice = choices.get(name)
+        is_there = choice is not None and choice.covered.is_covered(claim.queue_offset)
+        is_older = place < (choice.begin if choice is not None else plan.begin_of(name) or 0)
+        if plan.selection.takes_queue(*name) and not is_there and not is_older and claim[:3] not in known:
+            yield _lost(claim, reasons[place])
+
+
+def _of_undecodable(lookup: RecordLookup, undecodable: Mapping[int, str]) -> Iterator[LostMessages]:
+    for place, claim in claims_at(lookup, undecodable).items():
+        yield _lost(claim, undecodable[place])
+
+
+def _lost(claim: RecordClaim, reason: str) -> LostMessages:
+    end = claim.phy_offset + claim.size_bytes
+    offsets = claim.queue_offset, claim.queue_offset + 1
+    return LostMessages(claim.topic, claim.queue_id, *offsets, claim.phy_offset, end, reason)
+
+
+def _within(plan: ExportPlan, messages: Iterable[LostMessages]) -> Iterator[LostMessages]:
+    """The messages within the wanted queue offsets."""
+    low, high = plan.selection.from_offset, plan.selection.to_offset
+    for one in messages:
+        begin, end = max(one.begin, low or 0), one.end if high is None else min(one.end, high)
+        if (begin, end) == (one.begin, one.end):
+            yield one
+        elif begin < end:
+            yield LostMessages(one.topic, one.queue_id, begin, end, -1, -1, one.reason)
+
+
+def _of_wanted_topics(lookup: RecordLookup, plan: ExportPlan, ranges: Sequence[LostRange]) -> Iterator[LostRange]:
+    """The places that may have held a wanted message: a record with a wrong CRC says of which queue it is."""
+    if plan.selection.topics is None and plan.selection.queue_id is None:
+        yield from ranges
+        return
+    claims = claims_at(lookup, (one.start for one in ranges if one.reason == StopReason.CRC))
+    for one in ranges:
+        claim = claims.get(one.start) if one.reason == StopReason.CRC else None
+        if claim is None or plan.selection.takes_queue(claim.topic, claim.queue_id):
+            yield one
+
+
+def _duplicates(plan: ExportPlan, name: QueueName, choice: QueueChoice) -> Iterator[LostRange]:
+    for run in choice.duplicates:
+        path = next((file.path for file in plan.files if file.base <= run.phy_offset < file.end), plan.paths.commit_log)
+        reason = f"a record that says it is {name[0]}/{name[1]} offset {run.begin}, which another one is"
+        yield LostRange(path, run.phy_offset, run.phy_end, reason)
+
+
+def _renamed(lookup: RecordLookup, true_queues: Mapping[int, QueueName]) -> Iterator[RepairedRecord]:
+    for place, claim in claims_at(lookup, true_queues).items():
+        said = f"topic {claim.topic}, queue {claim.queue_id}"
+        yield RepairedRecord(*true_queues[place], claim.queue_offset, place, claim.size_bytes, said)
+
+
+def _repaired(name: QueueName, choice: QueueChoice) -> Iterator[RepairedRecord]:
+    for run, first in choice.renumbered:
+        yield _repair(name, run, first, f"queue offset {run.begin}")
+    for run in choice.moved:
+        yield _repair(name, run, run.begin, "another place in the log")
+
+
+def _repair(name: QueueName, run: QueueRun, queue_offset: int, said: str) -> RepairedRecord:
+    more = f", and so did {run.length - 1} more behind it" if run.length > 1 else ""
+    size = run.phy_end - run.phy_offset if run.length == 1 else 0
+    return RepairedRecord(*name, queue_offset, run.phy_offset, size, said + more)

@@ -1,0 +1,248 @@
+"""The account of loss of one result: queues, checkpoint and index of the old store against what was made.
+
+The checkpoint and the index outlive a lost log file, and say how far the log reached. The queues say that too, and
+more (:mod:`gantrymq.tools.loss.queue_account`).
+
+A rebuild keeps the units of damaged newest messages, so that their offsets are not assigned again
+(:mod:`gantrymq.tools.repair.queue_ends`). A reader checks no CRC and gets the record that lies there. Where only the
+bodyCRC of the record has a flipped bit, that record is the message, and it is not lost.
+
+A recovery ends the log at its first damage. The queues say which messages were behind that; a record that was in no
+queue yet is named by its place.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import StoreError
+from gantrymq.format.checkpoint import CHECKPOINT_SIZE, decode_checkpoint, encode_checkpoint
+from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, decode_entry, decode_header, entry_at
+from gantrymq.format.names import is_index_name, offset_name
+from gantrymq.format.record import body_crc
+from gantrymq.fs.api import FileSystem
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue.consume_queue import REBUILD
+from gantrymq.store.recovery.recovery import RecoveryReport
+from gantrymq.tools.check.small_files_check import read_small
+from gantrymq.tools.loss.loss import LossAccount, LostMessages, LostRange, NotCompared, RepairedRecord, ShortQueue
+from gantrymq.tools.loss.queue_account import LogExtent, QueueAccount, Suspect
+from gantrymq.tools.read.bad_disk import cause_of, read_part
+from gantrymq.tools.read.index_files import find_index_files
+from gantrymq.tools.read.queue_files import ResultQueues, place_of_unit
+from gantrymq.tools.read.record_lookup import RecordLookup, RecordsElsewhere
+
+
+class LogClaim(NamedTuple):
+    """The log reached at least up to ``end``, by the word of ``source``."""
+
+    end: int
+    source: str
+
+
+class LogClaims(NamedTuple):
+    """The claim that reaches furthest, None where nothing says anything; and the files that could not be asked."""
+
+    furthest: LogClaim | None
+    not_compared: Sequence[NotCompared]
+
+
+def log_claims(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> LogClaims:
+    """What checkpoint and index say. ``config`` has the sizes of index files, or else these say it themselves."""
+    claims: list[LogClaim] = []
+    not_compared: list[NotCompared] = []
+    for said in (*_of_checkpoint(fs, paths), *_of_index(fs, paths, config)):
+        if isinstance(said, LogClaim):
+            claims.append(said)
+        else:
+            not_compared.append(said)
+    return LogClaims(max(claims, default=None), not_compared)
+
+
+def _of_checkpoint(fs: FileSystem, paths: StorePaths) -> Iterator[LogClaim | NotCompared]:
+    path = paths.checkpoint
+    try:
+        raw = read_small(fs, path, CHECKPOINT_SIZE)
+    except FileNotFoundError:
+        yield NotCompared(path, "missing", is_damage=False)
+        return
+    except (OSError, StoreError) as error:
+        yield NotCompared(path, cause_of(error))
+        return
+    page = decode_checkpoint(raw)
+    # -1 is RocketMQ's for a master that does not count.
+    if any(number < -1 for number in astuple(page)) or not encode_checkpoint(page).startswith(raw):
+        yield NotCompared(path, "negative, or bytes where zeros should be")
+        return
+    if not any(raw):
+        yield NotCompared(path, "empty, or all zeros", is_damage=False)
+    elif len(raw) < CHECKPOINT_SIZE:
+        yield NotCompared(path, f"is {len(raw)} bytes long, not {CHECKPOINT_SIZE}")
+    for key, offset in (
+        ("confirmPhyOffset", page.confirm_phy_offset),
+        ("masterFlushedOffset", page.master_flushed_offset),
+        ("logicsPhysicalOffset", page.logics_physical_offset),
+    ):
+        yield LogClaim(offset, f"{key} of the checkpoint")
+
+
+def _of_index(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> Iterator[LogClaim | NotCompared]:
+    is_closed = not fs.exists(paths.abort)
+    slots, is_sure = config.max_hash_slot_num, False
+    for entry in fs.scan(paths.index):
+        if entry.is_directory or not is_index_name(entry.name):
+            continue
+        said = list(_of_index_file(fs, paths.index / entry.name, slots, is_closed=is_closed))
+        if not is_sure and any(isinstance(one, NotCompared) for one in said):
+            # The settings may be those of an index that is to be made: then the files say what they have.
+            slots, is_sure = _slots_of_files(fs, paths, config), True
+            said = list(_of_index_file(fs, paths.index / entry.name, slots, is_closed=is_closed))
+        yield from said
+
+
+def _slots_of_files(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> int:
+    try:
+        files = find_index_files(fs, paths, config, ())
+    except (OSError, StoreError):
+        return config.max_hash_slot_num
+    return files.slots if files.is_readable else config.max_hash_slot_num
+
+
+def _of_index_file(fs: FileSystem, path: Path, slots: int, *, is_closed: bool) -> Iterator[LogClaim | NotCompared]:
+    try:
+        header = decode_header(read_part(fs, path, 0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
+        last_at = entry_at(slots, max(header.index_count - 1, 0))
+        last = read_part(fs, path, last_at, ENTRY_SIZE)
+    except (OSError, StoreError, ValueError) as error:
+        yield NotCompared(path, cause_of(error))
+        return
+    # A header alone may be damaged: its last entry has to say the same.
+    end = header.end_phy_offset
+    if len(last) == ENTRY_SIZE and decode_entry(last, 0).phy_offset == end > 0:
+        yield LogClaim(end + 1, f"the index file {path.name}")
+    elif header.index_count > 1 or end:
+        reason = "its header and its last entry do not name the same place of the log"
+        yield NotCompared(path, reason, is_damage=is_closed)  # a kill may come between the two
+
+
+BODY_CRC_AT = 8  # of a record
+_SAID = "that its body has another CRC, which differs in one bit"
+
+
+def forget_readable(account: LossAccount, result: ResultQueues, lookup: RecordLookup, end: int) -> None:
+    """Name the lost messages of ``account`` that readers of ``result`` get unchanged as repaired.
+
+    The log stays up to ``end``; ``lookup`` reads it.
+    """
+
+    def is_readable(one: LostMessages) -> bool:
+        is_kept = (
+            one.count == 1
+            and one.phy_end <= end
+            and result.stands((one.topic, one.queue_id), one.begin, one.phy_offset)
+        )
+        return is_kept and _has_flipped_crc(lookup, one.phy_offset)
+
+    readable = [one for one in account.messages if is_readable(one)]
+    places = {one.phy_offset for one in readable}
+    account.messages = [one for one in account.messages if one not in readable]
+    account.ranges = [one for one in account.ranges if one.start not in places]
+    account.repaired += [
+        RepairedRecord(one.topic, one.queue_id, one.begin, one.phy_offset, one.phy_end - one.phy_offset, _SAID)
+        for one in readable
+    ]
+
+
+def _has_flipped_crc(lookup: RecordLookup, place: int) -> bool:
+    """Whether the bodyCRC of a record differs from its body's in one bit: a bit of the body changes many of it."""
+    found = lookup.record(place)
+    if found is None:
+        return False
+    raw, layout = found
+    said = int.from_bytes(raw[BODY_CRC_AT : BODY_CRC_AT + 4], "big")
+    body = raw[layout.body_at : layout.body_at + layout.body_length]
+    return (said ^ body_crc(body)).bit_count() == 1
+
+
+def take_account(
+    fs: FileSystem,
+    old: StorePaths,
+    config: MessageStoreConfig,
+    extent: LogExtent,
+    log_end: int,
+    roots: Sequence[StorePaths],
+    lookup: RecordLookup,
+) -> tuple[LossAccount, list[Suspect]]:
+    """What the store at ``old`` said it had and queues below ``roots``, made of the log in ``extent``, do not lead to.
+
+    ``config`` has the sizes of the old store's files, and ``lookup`` reads the log. Whole records go up to ``log_end``;
+    those behind the end of the extent will not stay. ``ranges`` of the account are those of the extent, and what is
+    missing behind its end. The suspects are units that lead to a whole record, which is not at their offset.
+    """
+    size = config.mapped_file_size_consume_queue
+    result = ResultQueues(fs, roots, size)
+    elsewhere = RecordsElsewhere(lookup, result.stands, result.has, partial(place_of_unit, fs, old.consume_queue, size))
+    queues = QueueAccount(fs, old, size, extent, elsewhere)
+    account = queues.compare(roots)
+    account.ranges = list(extent.lost)
+    forget_readable(account, result, lookup, extent.end)
+    if extent.end < log_end:
+        account.ranges.append(_range(old, config, extent.end, log_end, extent.behind))
+    account.ranges += missing_end(fs, old, config, replace(extent, end=log_end), account)
+    account.ranges.sort(key=lambda one: one.start)
+    return account, queues.suspects
+
+
+def missing_end(
+    fs: FileSystem, old: StorePaths, config: MessageStoreConfig, extent: LogExtent, account: LossAccount
+) -> list[LostRange]:
+    """What was behind the log's end, by the word of the queues, the checkpoint and the index.
+
+    The ``account`` gets what of the checkpoint and the index could not be compared.
+    """
+    said = log_claims(fs, old, config)
+    account.not_compared += said.not_compared
+    by_queue = max((one.phy_end for one in account.messages), default=-1)
+    claims = [LogClaim(by_queue, "the consume queues"), said.furthest]
+    end, source = max(claim for claim in claims if claim is not None)
+    if end <= extent.end:
+        return []
+    reason = f"missing at the end of the log, which reached {end} by {source}"
+    return [_range(old, config, extent.end, end, reason)]
+
+
+def _range(old: StorePaths, config: MessageStoreConfig, start: int, end: int, reason: str) -> LostRange:
+    base = start - start % config.mapped_file_size_commit_log
+    return LostRange(old.commit_log / offset_name(base), start, end, reason)
+
+
+def recovery_account(paths: StorePaths, report: RecoveryReport, claims: LogClaims) -> LossAccount:
+    """What the store at ``paths`` does not have after the recovery; ``claims`` say how far the log reached before."""
+    account, end = LossAccount(not_compared=list(claims.not_compared)), report.max_phy_offset
+    account.groups_ahead = list(report.groups_ahead)
+    for late in report.late_queues:
+        path = paths.consume_queue / late.topic / str(late.queue_id)
+        text = f"begins at offset {late.begin}, although the log has its first file; {REBUILD}"
+        account.not_compared.append(NotCompared(path, text, is_damage=False))
+    claim = claims.furthest
+    stop = f": {report.stop_reason}" if report.stop_reason else ""
+    if report.cut_bytes:
+        text = f"cut behind the end of the log{stop}; store salvage of a copy made before keeps what is whole there"
+        account.ranges.append(LostRange(paths.commit_log, end, end + report.cut_bytes, text))
+    cut_end = end + report.cut_bytes
+    if claim is not None and claim.end > cut_end:
+        text = f"missing at the end of the log, which reached {claim.end} by {claim.source}"
+        account.ranges.append(LostRange(paths.commit_log, cut_end, claim.end, text))
+    for one in report.cut_queues:
+        reason = f"behind the end of the log at {end}{stop}"
+        queue = one.topic, one.queue_id
+        account.messages.append(LostMessages(*queue, one.end, one.was_end, -1, -1, reason))
+        account.short_queues.append(ShortQueue(*queue, one.was_end, one.end))
+    return account

@@ -1,0 +1,181 @@
+"""The index files of a store, their geometry, and how long the files of a store should be where some are damaged.
+
+Thread rule: plain functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import DiskError, StoreError
+from gantrymq.format.index import HEADER_SIZE, decode_header, file_size
+from gantrymq.format.names import is_index_name
+from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.fs.api import Bytes, Entry, File, FileSystem
+from gantrymq.store.geometry import (
+    INDEX_KEYS,
+    QUEUE_SIZE_KEY,
+    find_index_geometry,
+    log_file_size,
+    settled_size,
+    usual_size,
+)
+from gantrymq.store.paths import StorePaths, offset_files
+from gantrymq.tools.check.findings import REBUILD_INDEX, Finding, Kind
+from gantrymq.tools.read.bad_disk import ReadableBytes, joined, read_by_pages
+from gantrymq.tools.read.queue_files import queue_directories
+
+
+@dataclass(slots=True)
+class IndexFiles:
+    """``names`` are those of one size, oldest first; ``odd`` those of another, ``others`` what is no index file.
+
+    ``slots`` and ``entries`` are 0 where no geometry explains the files.
+    """
+
+    directory: Path
+    names: list[str] = field(default_factory=list)
+    odd: list[Entry] = field(default_factory=list)
+    others: list[Entry] = field(default_factory=list)
+    size_bytes: int = 0
+    slots: int = 0
+    entries: int = 0
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether there is something to read, and it is known how."""
+        return bool(self.names) and self.slots > 0
+
+
+def find_index_files(
+    fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]
+) -> IndexFiles:
+    """Look at the directory; raises AmbiguousGeometryError where more than one geometry fits."""
+    found = IndexFiles(paths.index)
+    entries = fs.scan(paths.index)
+    named = [
+        entry for entry in entries if not entry.is_directory and not entry.is_special and is_index_name(entry.name)
+    ]
+    found.others = [entry for entry in entries if entry not in named]
+    given_size = file_size(config.max_hash_slot_num, config.max_index_num)
+    sizes = [entry.size_bytes for entry in named]
+    found.size_bytes = given_size if given_size in sizes else usual_size(sizes)
+    found.names = [entry.name for entry in named if entry.size_bytes == found.size_bytes]
+    found.odd = [entry for entry in named if entry.size_bytes != found.size_bytes]
+    if found.names:
+        sized = find_index_geometry(_Only(fs, found.names), paths, config, given)  # type: ignore[arg-type]
+        if file_size(sized.max_hash_slot_num, sized.max_index_num) == found.size_bytes:
+            found.slots, found.entries = sized.max_hash_slot_num, sized.max_index_num
+    return found
+
+
+class _Only:
+    """A directory with only some of its names, as far as looking for a geometry goes."""
+
+    def __init__(self, fs: FileSystem, names: Collection[str]) -> None:
+        self._fs = fs
+        self._names = names
+
+    def scan(self, path: Path) -> list[Entry]:
+        return [entry for entry in self._fs.scan(path) if entry.name in self._names]
+
+    def open(self, path: Path) -> File:
+        return _Readable(self._fs.open(path))  # type: ignore[return-value]
+
+
+class _Readable:
+    """A file whose unreadable pages count as zeros, as far as looking for a geometry goes."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._unreadable: dict[tuple[int, int, int], str] = {}
+
+    def map(self) -> Bytes:
+        data = ReadableBytes(self._file)
+        data.bring_in(0, len(data.array))
+        self._unreadable = data.unreadable
+        return data.array
+
+    def fetch(self, position: int, length: int) -> None:
+        """Nothing: all of it is there."""
+
+    def data_from(self, position: int) -> int:
+        return self._file.data_from(position)
+
+    def lost_in(self, position: int, length: int) -> DiskError | None:
+        for (_, begin, end), reason in sorted(self._unreadable.items()):
+            if begin < position + length and position < end:
+                return DiskError(self._file.path, reason, max(begin, position))
+        return None
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def unreadable_findings(root: Path, path: Path, data: ReadableBytes) -> Iterator[Finding]:
+    """A finding for each range of an index file that the disk does not give back; reads all of the file."""
+    data.bring_in(0, len(data.array))
+    for (_, begin, end), reason in joined(data.unreadable):
+        text = f"the disk does not give back bytes {begin} to {end}: {reason}; {REBUILD_INDEX}"
+        yield Finding(Kind.FILE_UNREADABLE, path.relative_to(root), text, length_bytes=end - begin)
+
+
+def count_kept(fs: FileSystem, files: IndexFiles, checkpoint_ms: int) -> int:
+    """How many of the files a recovery after an abnormal exit keeps as they are (IndexService.load).
+
+    ``checkpoint_ms`` is the checkpoint's indexMsgTimestamp. From the first one on that is not full, or newer than
+    that, they are filled again.
+    """
+    before_ms = 0
+    for number, name in enumerate(files.names):
+        file = fs.open(files.directory / name)
+        try:
+            header = decode_header(read_by_pages(file, 0, HEADER_SIZE, lambda *_: None).ljust(HEADER_SIZE, b"\0"))
+        finally:
+            file.close()
+        flushed_ms = checkpoint_ms - (number > 0 and before_ms == checkpoint_ms)
+        if header.index_count < files.entries or header.end_timestamp_ms > flushed_ms:
+            return number
+        before_ms = header.end_timestamp_ms
+    return len(files.names)
+
+
+def queue_file_size(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]) -> int:
+    """That of most files of the consume queues, unless it is given; raises ConfigError (geometry.settled_size)."""
+    found, _ = queue_directories(fs, paths.consume_queue)
+    sizes = [file.size_bytes for _, _, path in found for file in offset_files(fs, [path])]
+    whole = [size for size in sizes if size % UNIT_SIZE == 0]
+    return settled_size(QUEUE_SIZE_KEY, config.mapped_file_size_consume_queue, whole, given)
+
+
+def store_sizes(
+    fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str], *, index: bool
+) -> MessageStoreConfig:
+    """``config`` with the sizes that most files say; with ``index`` the geometry of index files too.
+
+    Raises AmbiguousGeometryError, ConfigError. Index files that no geometry explains say nothing.
+    """
+    config = replace(
+        config,
+        mapped_file_size_commit_log=log_file_size(fs, paths, config, given),
+        mapped_file_size_consume_queue=queue_file_size(fs, paths, config, given),
+    )
+    if not index or all(key in given for key in INDEX_KEYS):
+        return config
+    files = find_index_files(fs, paths, config, given)
+    if files.is_readable:
+        config = replace(config, max_hash_slot_num=files.slots, max_index_num=files.entries)
+    return config
+
+
+def found_sizes(
+    fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]
+) -> MessageStoreConfig:
+    """As :func:`store_sizes` with the index, for who only reads it: without a known geometry that of ``config``."""
+    try:
+        return store_sizes(fs, paths, config, given, index=True)
+    except StoreError:
+        return store_sizes(fs, paths, config, given, index=False)

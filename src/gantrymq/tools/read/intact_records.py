@@ -1,0 +1,256 @@
+"""Every whole record of a log, in order, and the places where there is none.
+
+A record may lie elsewhere than it says: a flipped bit, or a file or a part of one that was copied. Where the same bytes
+lie at the place that it names, it is a copy, and the records that the log had here are overwritten. A copy must not be
+taken for messages: they would stand twice in their queues, or displace others.
+
+Thread rule: iterate in one thread; ask for the rest when the iteration has ended.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.errors import StoreError
+from gantrymq.format.names import offset_name
+from gantrymq.format.stop_reason import StopReason
+from gantrymq.fs.api import FileSystem
+from gantrymq.kernels import codes
+from gantrymq.store.log.log_scanner import ScanAhead
+from gantrymq.store.log.record_batch import RecordBatch, Scan, first_torn
+from gantrymq.tools.loss.loss import LostRange
+from gantrymq.tools.read.bad_disk import read_part
+from gantrymq.tools.read.log_reader import Broken, LogFile, LogFileReader, Unreadable
+
+
+class MisplacedRun(NamedTuple):
+    """Records ``first`` to ``last`` of a batch, at [start, end) of the log, which say that they begin at ``said``."""
+
+    first: int
+    last: int
+    start: int
+    end: int
+    said: int
+    reason: str
+    is_kept: bool
+
+
+class MisplacedRecords:
+    """Finds them, batch by batch; ``files`` are all files of the log in order."""
+
+    def __init__(self, fs: FileSystem, files: Sequence[LogFile], *, moves_records: bool) -> None:
+        self._fs = fs
+        self._files = files
+        self._bases = [file.base for file in files]
+        self._moves_records = moves_records
+
+    def runs(self, batch: RecordBatch) -> Iterator[MisplacedRun]:
+        """The runs of records of a batch that say that they lie elsewhere, all of a run equally far away."""
+        if not batch.count or (batch.digest is not None and batch.digest.placed == batch.count):
+            return
+        starts = batch.columns[codes.POS, : batch.count] + batch.base
+        distances = batch.said_places() - starts
+        if not distances.any():
+            return
+        ends = starts + batch.columns[codes.SIZE, : batch.count]
+        cuts = np.flatnonzero((np.diff(distances) != 0) | (starts[1:] != ends[:-1])) + 1
+        for first, stop in pairwise([0, *cuts.tolist(), batch.count]):
+            if distance := int(distances[first]):
+                yield from self._judge(batch, first, stop, int(starts[first]), int(ends[stop - 1]), distance)
+
+    def _judge(
+        self, batch: RecordBatch, first: int, stop: int, start: int, end: int, distance: int
+    ) -> Iterator[MisplacedRun]:
+        raw = batch.buffer[start - batch.base : end - batch.base]
+        if np.array_equal(self._bytes_at(start + distance, end - start), raw):
+            said = start + distance
+            yield MisplacedRun(first, stop - 1, start, end, said, f"a copy of the records at {said}", False)
+        elif stop - first > 1 and self._is_partly_copied(batch, first, stop, distance):
+            for row in range(first, stop):  # of a run some records may be lost where they belong
+                at = int(batch.columns[codes.POS, row])
+                size = int(batch.columns[codes.SIZE, row])
+                yield from self._judge(batch, row, row + 1, batch.base + at, batch.base + at + size, distance)
+        else:
+            count = stop - first
+            is_foreign = count > 1 and start + distance < (self._bases[0] if self._bases else 0)
+            is_kept = count == 1 or (self._moves_records and not is_foreign)
+            text = f"says that it lies at {start + distance}" if count == 1 else f"{count} records say that they lie "
+            text += "" if count == 1 else f"{abs(distance)} bytes further {'on' if distance > 0 else 'in front'}"
+            yield MisplacedRun(first, stop - 1, start, end, start + distance, text, is_kept)
+
+    def _is_partly_copied(self, batch: RecordBatch, first: int, stop: int, distance: int) -> bool:
+        """Whether any record of a run lies where it says, too."""
+        for row in range(first, stop):
+            at, size = batch.columns[[codes.POS, codes.SIZE], row].tolist()
+            if np.array_equal(self._bytes_at(batch.base + at + distance, size), batch.buffer[at : at + size]):
+                return True
+        return False
+
+    def _bytes_at(self, offset: int, length: int) -> NDArray[np.uint8]:
+        """Bytes of the log; fewer where no file has them, or the disk does not give them back."""
+        number = bisect_right(self._bases, offset) - 1
+        if number < 0 or offset + length > self._files[number].end:
+            return np.empty(0, np.uint8)
+        entry = self._files[number]
+        try:
+            return np.frombuffer(read_part(self._fs, entry.path, offset - entry.base, length), np.uint8)
+        except (OSError, StoreError):
+            return np.empty(0, np.uint8)
+
+
+@dataclass(slots=True)
+class FoundRecords:
+    """What was found in a part of the log: how many whole records, and where there is none.
+
+    ``min_offset`` is where the part begins, ``end_offset`` behind its last whole record. ``misplaced`` are whole
+    records that say that they lie elsewhere: nothing reads them where they lie.
+    """
+
+    min_offset: int
+    end_offset: int
+    records: int = 0
+    record_bytes: int = 0
+    gaps: list[LostRange] = field(default_factory=list)
+    misplaced: list[LostRange] = field(default_factory=list)
+
+    def lost(self) -> list[LostRange]:
+        """The places without a whole record in front of ``end_offset``; what is behind it is the log's end."""
+        return [one for one in self.gaps if one.start < self.end_offset]
+
+    def tail(self) -> list[LostRange]:
+        """What stands behind ``end_offset``, zeros too."""
+        return [one for one in self.gaps if one.start >= self.end_offset]
+
+
+def joined(files: Sequence[LogFile], parts: Sequence[FoundRecords]) -> FoundRecords:
+    """What was found in all of ``files``, by what was found in each of them."""
+    whole = FoundRecords(files[0].base if files else 0, files[0].base if files else 0)
+    end = whole.min_offset
+    for file, part in zip(files, parts, strict=True):
+        whole.gaps += [*missing_before(file, end), *part.gaps]
+        whole.misplaced += part.misplaced
+        whole.end_offset = part.end_offset if part.records else whole.end_offset
+        whole.records += part.records
+        whole.record_bytes += part.record_bytes
+        end = file.end
+    return whole
+
+
+def missing_before(file: LogFile, end: int) -> Iterable[LostRange]:
+    """What is missing between ``end``, that of the file before, and ``file``, under the name of the first such file."""
+    if end < file.base:
+        yield LostRange(file.path.with_name(offset_name(end)), end, file.base, StopReason.MISSING_FILES)
+
+
+class IntactRecords:
+    """The records of ``files`` (sorted) whose parts add up and whose CRC is right, in batches. Iterate once.
+
+    A record that lies elsewhere than it says, where the same record lies, is a copy and counts as a gap. One that is
+    no copy is given, and is among the ``misplaced``; without ``moves_records``, which is for what cannot correct the
+    log, only where it stands alone, for then a bit of its place has flipped.
+
+    A batch lives until the one after the next. ``found`` is complete when the iteration has ended. ``scan`` and
+    ``ahead`` are those of ``LogFileReader``. ``log`` are all files of the log, where these are a part of it.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        files: list[LogFile],
+        scan: Scan | None = None,
+        ahead: ScanAhead | None = None,
+        *,
+        log: Sequence[LogFile] | None = None,
+        moves_records: bool = True,
+    ) -> None:
+        self._fs = fs
+        self._misplaced = MisplacedRecords(fs, files if log is None else log, moves_records=moves_records)
+        self._scan, self._ahead = scan, ahead
+        self._files = files
+        self.min_offset = files[0].base if files else 0
+        self._unreadable: list[tuple[int, int]] = []  # of the file at hand: what no lost range covers yet
+        self.total_bytes = sum(file.size_bytes for file in files)
+        self.found = FoundRecords(self.min_offset, self.min_offset)
+
+    def __iter__(self) -> Iterator[RecordBatch]:
+        """The batches; none is empty."""
+        end = self.min_offset
+        for file in self._files:
+            self.found.gaps += missing_before(file, end)
+            try:
+                yield from self._whole(file)
+            except FileNotFoundError:  # in front of all records it went by a writer's retention, and nothing is lost
+                if self.found.records:
+                    self._lose(file.path, file.base, file.end, StopReason.MISSING_FILES)
+            end = file.end
+
+    def _whole(self, file: LogFile) -> Iterator[RecordBatch]:
+        if file.left_out:
+            self.found.gaps.append(LostRange(file.path, file.base, file.end, file.left_out, has_records=True))
+            return
+        for event in LogFileReader(self._fs, file, self._scan, self._ahead):
+            if isinstance(event, RecordBatch):
+                batch = self._right(file, event)
+                if batch.count:
+                    self.found.end_offset = batch.end_offset
+                    self.found.records += batch.count
+                    self.found.record_bytes += int(batch.columns[codes.SIZE, : batch.count].sum())
+                    yield batch
+            elif isinstance(event, Broken):
+                self._lose(file.path, event.start, event.end, event.stop)
+            elif isinstance(event, Unreadable):
+                self._unreadable.append((event.start, event.end))
+            elif event.stop is not StopReason.BLANK:
+                self._lose(file.path, event.offset, file.end, event.stop)
+        for start, end in self._unreadable:
+            self.found.gaps.append(LostRange(file.path, start, end, StopReason.UNREADABLE))
+        self._unreadable = []
+
+    def _right(self, file: LogFile, batch: RecordBatch) -> RecordBatch:
+        right = batch.columns[codes.CRC_OK, : batch.count] == 1
+        if batch.digest is None:  # it has marked what is torn
+            for row in torn_rows(batch):
+                right[row] = False
+        for row in np.flatnonzero(~right).tolist():
+            start = batch.base + int(batch.columns[codes.POS, row])
+            self._lose(file.path, start, start + int(batch.columns[codes.SIZE, row]), StopReason.CRC)
+        batch = batch if right.all() else batch.take(right)
+        return self._placed(file, batch)
+
+    def _placed(self, file: LogFile, batch: RecordBatch) -> RecordBatch:
+        """Without the records that do not belong where they lie."""
+        keep = np.ones(batch.count, np.bool_)
+        for run in self._misplaced.runs(batch):
+            if run.is_kept:
+                self.found.misplaced.append(LostRange(file.path, run.start, run.end, run.reason, said=run.said))
+            else:
+                self.found.gaps.append(LostRange(file.path, run.start, run.end, run.reason, has_records=True))
+                keep[run.first : run.last + 1] = False
+        return batch if keep.all() else batch.take(keep)
+
+    def _lose(self, path: Path, start: int, end: int, reason: StopReason) -> None:
+        if start >= end:
+            return
+        causes = [one for one in self._unreadable if one[0] < end and start < one[1]]
+        if causes:  # what looks like a broken record is one that the disk does not give back
+            reason = StopReason.UNREADABLE
+            others = [one for one in self._unreadable if one not in causes]
+            self._unreadable = [*others, *((end, stop) for _, stop in causes if end < stop)]
+        self.found.gaps.append(LostRange(path, start, end, reason))
+
+
+def torn_rows(batch: RecordBatch) -> Iterable[int]:
+    """Which records of the batch a power cut has torn where no CRC looks."""
+    begin, rest = 0, batch
+    while rest.count and (row := first_torn(rest)) < rest.count:
+        yield begin + row
+        begin += row + 1
+        rest = rest.take(np.arange(rest.count) > row)

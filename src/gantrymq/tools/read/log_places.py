@@ -1,0 +1,133 @@
+"""Which part of the log each file holds, and whether retention can have removed what is missing in front.
+
+Every record says where it lies. A file whose records all say that they lie equally far away, by whole files, has the
+wrong name: it was renamed, swapped with another or copied over one. It counts as the part that its records name, unless
+the file of that name has that part; then it is a copy.
+
+Retention deletes a file when it is older than fileReservedTime. What lay in front of the first record that is left was
+stored shortly before that record.
+
+Thread rule: plain functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gantrymq.clock import Clock
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.fs.api import FileSystem
+from gantrymq.kernels import codes
+from gantrymq.store.log.record_batch import RecordBatch
+from gantrymq.store.paths import StorePaths
+from gantrymq.tools.read.log_reader import LogFile, LogFileReader, log_files
+
+LEFT_OUT = "it is a copy of another one, or its name is no place of the log"
+"""Why a file is left out."""
+
+_FIRST_LOOK_BYTES = 64 << 10
+_TELLING = 2  # records that agree: in any one a bit may be flipped
+
+
+def placed_files(fs: FileSystem, paths: StorePaths, size: int) -> tuple[list[LogFile], list[Path]]:
+    """The files of the log in order, each at its place and as long as files are to be at most; and what is left out.
+
+    What is left out is a file of the log: a copy of another one, or one whose name is no multiple of ``size`` and whose
+    records do not say more.
+    """
+    named, _ = log_files(fs, paths)
+    kept: dict[int, LogFile] = {}
+    doubted: list[tuple[LogFile, int | None]] = []
+    for file in named:
+        cut = replace(file, size_bytes=min(file.size_bytes, size))
+        base = _told_base(fs, cut, size)
+        if file.base % size == 0 and base in (None, file.base):
+            kept[file.base] = cut
+        else:
+            doubted.append((cut, base))
+    for path in _others(fs, paths, {file.path for file in named}, size):
+        file = LogFile(path, 0, size)
+        if (base := _told_base(fs, file, size)) is not None:
+            doubted.append((file, base))
+    skipped = []
+    for file, base in doubted:
+        if base is not None and base not in kept:
+            kept[base] = replace(file, base=base)
+        elif file.path.name.isdigit():
+            skipped.append(file.path)
+    return [kept[base] for base in sorted(kept)], sorted(skipped)
+
+
+def _others(fs: FileSystem, paths: StorePaths, named: Collection[Path], size: int) -> list[Path]:
+    """Files without the name of a log file, as long as one."""
+    entries = [(directory / entry.name, entry) for directory in paths.commit_logs for entry in fs.scan(directory)]
+    return [
+        path for path, entry in entries if path not in named and not entry.is_directory and entry.size_bytes == size
+    ]
+
+
+def _told_base(fs: FileSystem, file: LogFile, size: int) -> int | None:
+    """Where the file begins by the word of its records; None where they do not agree on a place for a file."""
+    first = replace(file, size_bytes=min(file.size_bytes, _FIRST_LOOK_BYTES))
+    distances = _distances(fs, first, _TELLING)
+    if len(distances) < _TELLING and first != file:
+        distances = _distances(fs, file, _TELLING)
+    if 0 in distances:
+        return file.base if file.base % size == 0 else None
+    told = {file.base + distance for distance in distances if distances.count(distance) >= _TELLING}
+    if len(told) != 1 or (base := told.pop()) % size or base < 0:
+        return None
+    whole = _distances(fs, file, None)  # a part of the file may have been copied over the rest
+    return base if 2 * whole.count(base - file.base) > len(whole) else None
+
+
+def _distances(fs: FileSystem, file: LogFile, least: int | None) -> list[int]:
+    """How far each record is from where it says that it lies, up to where ``least`` records say the same."""
+    found: list[int] = []
+    try:
+        for event in LogFileReader(fs, file):
+            if isinstance(event, RecordBatch):
+                found += _of_batch(event)
+                if least is not None and (0 in found or _is_told(found, least)):
+                    break
+    except FileNotFoundError:
+        pass
+    return found
+
+
+def _of_batch(batch: RecordBatch) -> list[int]:
+    columns = batch.columns[:, : batch.count]
+    distances: list[int] = (columns[codes.PHY_OFFSET] - columns[codes.POS] - batch.base).tolist()
+    return distances
+
+
+def _is_told(distances: Sequence[int], least: int) -> bool:
+    return any(distances.count(one) >= least for one in set(distances))
+
+
+_LOOK_BYTES = 64 << 10
+_HOUR_MS = 3_600_000
+
+
+def is_younger_than_retention(
+    fs: FileSystem, files: Sequence[LogFile], config: MessageStoreConfig, clock: Clock
+) -> bool:
+    """Whether the first record that is left is so young that no time can have expired what was in front of it."""
+    for file in files if files and files[0].base else ():
+        stored_ms = _first_stored_ms(fs, replace(file, size_bytes=min(file.size_bytes, _LOOK_BYTES)))
+        if stored_ms is None:
+            stored_ms = _first_stored_ms(fs, file)
+        if stored_ms is not None:
+            return clock.now_ms() - stored_ms < config.file_reserved_time_hours * _HOUR_MS
+    return False
+
+
+def _first_stored_ms(fs: FileSystem, file: LogFile) -> int | None:
+    try:
+        batches = (event for event in LogFileReader(fs, file) if isinstance(event, RecordBatch))
+        first = next(batches, None)
+        return int(first.columns[codes.STORE_TIMESTAMP, 0]) if first is not None else None
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,181 @@
+"""Records at given places of the log, many at a time: for units and index entries that need a second look.
+
+The claims of a record (its queue, its offset in it, its time) are read without its CRC, so that a record with a damaged
+body still says which message it was.
+
+A record that the result has under another queue proves that the old unit says nothing of the queue it stands in: a
+piece of another queue's file was written over it. This does not count for a record whose name has a flipped bit, which
+does not lie between the messages around its slot.
+
+Thread rule: belongs to one thread; one file is open at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.errors import StoreError
+from gantrymq.format.record import MIN_RECORD_SIZE, Layout, read_layout
+from gantrymq.fs.api import File, FileSystem
+from gantrymq.kernels import codes
+from gantrymq.kernels.api import read_each
+from gantrymq.kernels.arrays import Int64s, new_columns, read_only
+from gantrymq.model.java import decode_utf8
+from gantrymq.store.log.record_batch import RecordBatch
+from gantrymq.store.queue.queue_listing import QueueName
+from gantrymq.tools.read.bad_disk import ask_twice
+from gantrymq.tools.read.log_reader import LogFile
+
+_MOST_AT_ONCE = 4096
+_MOST_BYTES = 32 << 20
+
+
+class RecordLookup:
+    """``file_at(phy_offset)`` says which file holds a place, None where none does."""
+
+    def __init__(self, fs: FileSystem, file_at: Callable[[int], LogFile | None]) -> None:
+        self._fs = fs
+        self._file_at = file_at
+        self._open: tuple[LogFile, File] | None = None
+
+    def read(self, phy_offsets: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], RecordBatch]]:
+        """(which of ``phy_offsets``, their records) piece by piece; SIZE is 0 where no whole record begins.
+
+        The records' PHY_OFFSET is what they say of themselves.
+        """
+        raws: list[bytes] = []
+        held, begin, total = 0, 0, len(phy_offsets)
+        for number, phy_offset in enumerate(phy_offsets.tolist(), 1):
+            raws.append(self._raw(phy_offset))
+            held += len(raws[-1])
+            if len(raws) == _MOST_AT_ONCE or held >= _MOST_BYTES or number == total:
+                yield np.arange(begin, number), self._batch(raws)
+                raws, held, begin = [], 0, number
+
+    def record(self, phy_offset: int) -> tuple[bytes, Layout] | None:
+        """The bytes of the record at a place; None where no whole record begins. No CRC is looked at."""
+        raw = self._raw(phy_offset)
+        layout = read_layout(memoryview(raw), 0, len(raw))
+        return (raw, layout) if isinstance(layout, Layout) else None
+
+    def topic_and_end(self, phy_offset: int) -> tuple[str, int] | None:
+        """The topic of the record at a place by its own word, and where it ends; None where no whole record begins."""
+        found = self.record(phy_offset)
+        if found is None:
+            return None
+        raw, layout = found
+        topic = raw[layout.topic_at : layout.topic_at + layout.topic_length]
+        return decode_utf8(topic), phy_offset + layout.size
+
+    @staticmethod
+    def _batch(raws: list[bytes]) -> RecordBatch:
+        count, lengths = len(raws), np.array([len(raw) for raw in raws], np.int64)
+        buffer, columns = read_only(b"".join(raws)), new_columns(count)
+        positions = np.where(lengths > 0, np.cumsum(lengths) - lengths, -1)
+        read_each(buffer, positions, count, len(buffer), columns)
+        return RecordBatch(0, buffer, columns, count)
+
+    def _raw(self, phy_offset: int) -> bytes:
+        """The bytes of the record at a place by the size that it says; empty where that cannot be."""
+        file = self._file(phy_offset)
+        if file is None:
+            return b""
+        entry, opened = file
+        try:
+            head = ask_twice(lambda: opened.read_at(phy_offset - entry.base, 4))
+            size = int.from_bytes(head, "big", signed=True)
+            if not MIN_RECORD_SIZE <= size <= entry.end - phy_offset:
+                return b""
+            return ask_twice(lambda: opened.read_at(phy_offset - entry.base, size))
+        except (OSError, StoreError):
+            return b""
+
+    def _file(self, phy_offset: int) -> tuple[LogFile, File] | None:
+        entry = self._file_at(phy_offset)
+        if entry is None:
+            return None
+        if self._open is None or self._open[0] != entry:
+            self.close()
+            try:
+                self._open = (entry, ask_twice(lambda: self._fs.open(entry.path)))
+            except (FileNotFoundError, StoreError):
+                return None
+        return self._open
+
+    def close(self) -> None:
+        """Close what is open."""
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
+
+
+class RecordClaim(NamedTuple):
+    """The record at ``phy_offset`` says that it is this message."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    phy_offset: int
+    size_bytes: int
+    store_timestamp_ms: int
+
+
+def claims_at(lookup: RecordLookup, places: Iterable[int]) -> dict[int, RecordClaim]:
+    """By place, what the record there says; without the places where no record begins."""
+    ordered = sorted(set(places))
+    claims: dict[int, RecordClaim] = {}
+    for numbers, batch in lookup.read(np.array(ordered, np.int64)):
+        for row, number in enumerate(numbers.tolist()):
+            if batch.columns[codes.SIZE, row]:
+                claims[ordered[number]] = claim_of(batch, row, ordered[number])
+    return claims
+
+
+def claim_of(batch: RecordBatch, row: int, place: int) -> RecordClaim:
+    """What the record of a row, which lies at ``place``, says."""
+    column = batch.columns[:, row].tolist()
+    topic_at, length = column[codes.TOPIC_AT], column[codes.TOPIC_LENGTH]
+    return RecordClaim(
+        decode_utf8(batch.buffer[topic_at : topic_at + length].tobytes()),
+        column[codes.QUEUE_ID],
+        column[codes.QUEUE_OFFSET],
+        place,
+        column[codes.SIZE],
+        column[codes.STORE_TIMESTAMP],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsElsewhere:
+    """Asked by :class:`gantrymq.tools.loss.queue_account.QueueAccount`.
+
+    ``stands(queue, queue offset, place)`` says whether the result has this record there, ``has(queue, queue offset)``
+    whether it has any. ``old_place(topic, queue id, queue offset)`` is where the old unit leads.
+    """
+
+    lookup: RecordLookup
+    stands: Callable[[QueueName, int, int], bool]
+    has: Callable[[QueueName, int], bool]
+    old_place: Callable[[str, int, int], int]
+
+    def which(self, queue: QueueName, slots: Int64s, places: Int64s) -> NDArray[np.bool_]:
+        """Which of these units of ``queue``, by slot and place, lead to a record that is elsewhere in the result."""
+        claims = claims_at(self.lookup, places.tolist())
+        found = np.zeros(len(slots), np.bool_)
+        for row, (slot, place) in enumerate(zip(slots.tolist(), places.tolist(), strict=True)):
+            claim = claims.get(place)
+            if claim is not None and claim[:3] != (*queue, slot):
+                found[row] = self._is_at_home(claim[:2], claim.queue_offset, place)
+        return found
+
+    def _is_at_home(self, queue: QueueName, slot: int, place: int) -> bool:
+        if not self.stands(queue, slot, place):
+            return False
+        # Nothing stands in front of offset 0: a record that wrongly says it would begin its queue anew.
+        is_between_others = slot > 0 and self.has(queue, slot + 1) and self.has(queue, slot - 1)
+        return is_between_others or self.old_place(*queue, slot) == place

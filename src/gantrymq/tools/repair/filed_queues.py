@@ -1,0 +1,163 @@
+"""The consume queues of a store as they should lie: each file under the name of the queue that its entries are of.
+
+A queue's old units say what was there (:mod:`gantrymq.tools.loss.queue_account`), where it began, and which offsets
+were given out. Where its directory was swapped, renamed or copied they would say so of another queue. Old queues are
+read through :func:`filed`, where such files have the name that they should have, or none; :class:`FiledQueues` finds
+them.
+
+Thread rule: as the file system inside, when :meth:`FiledQueues.look` has returned.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+from gantrymq.format.names import offset_name
+from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.fs.api import Entry, File, FileSystem
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue.owner import JudgedFile, RecordPlace, Slot, judge_queue_files
+from gantrymq.store.queue.queue_listing import QueueName, list_queues
+from gantrymq.tools.loss.loss import MisfiledQueue
+from gantrymq.tools.loss.queue_account import LogExtent, LostPlaces
+from gantrymq.tools.read.log_reader import LogFile
+from gantrymq.tools.read.record_lookup import RecordLookup, claims_at
+
+FiledAs = Mapping[Path, Path | None]
+"""Where each file that is misfiled should lie; None: nowhere."""
+
+
+class FiledFileSystem:
+    """``inner``, where each file of ``filed_as`` has its other name, or none. For reading.
+
+    It is a FileSystem: everything else is the inner one's.
+    """
+
+    def __init__(self, inner: FileSystem, filed_as: FiledAs) -> None:
+        self._inner = inner
+        self._filed_as = dict(filed_as)
+        self._sources = {target: source for source, target in filed_as.items() if target is not None}
+        # By directory, the names there that lead to such a file: itself, and the directories above it.
+        self._names = defaultdict[Path, set[str]](set)
+        for target in self._sources:
+            for one in (target, *target.parents[:-1]):
+                self._names[one.parent].add(one.name)
+
+    def scan(self, path: Path) -> list[Entry]:
+        """What is in a directory."""
+        entries = {one.name: one for one in self._inner.scan(path) if path / one.name not in self._filed_as}
+        for name in self._names.get(path, ()):
+            source = self._sources.get(path / name)
+            if source is not None:
+                size = next((one.size_bytes for one in self._inner.scan(source.parent) if one.name == source.name), 0)
+                entries[name] = Entry(name, size, is_directory=False, modified_ms=0)
+            else:
+                entries.setdefault(name, Entry(name, 0, is_directory=True, modified_ms=0))
+        return [entries[name] for name in sorted(entries)]
+
+    def open(self, path: Path, **options: Any) -> File:
+        """Open a file by the name that it should have."""
+        source = self._sources.get(path)
+        if source is None and path in self._filed_as:
+            raise FileNotFoundError(path)
+        return self._inner.open(source or path, **options)
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is a file or a directory of that name."""
+        if path in self._sources or path in self._names:
+            return True
+        return path not in self._filed_as and self._inner.exists(path)
+
+    def __getattr__(self, name: str) -> Any:
+        """What the inner file system does."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+
+def filed(fs: FileSystem, filed_as: FiledAs) -> FileSystem:
+    """``fs`` with each file under the name that it should have."""
+    return cast(FileSystem, FiledFileSystem(fs, filed_as)) if filed_as else fs
+
+
+class FiledQueues:
+    """Where the queue files of the store at ``paths`` should lie, by the records in ``files`` of the log."""
+
+    def __init__(self, paths: StorePaths, files: Sequence[LogFile]) -> None:
+        self._paths = paths
+        self._files = files
+        self._bases = [file.base for file in files]
+        self._foreign: list[JudgedFile] = []
+        self._judged: list[JudgedFile] = []
+        self.filed_as: dict[Path, Path | None] = {}
+
+    def look(self, fs: FileSystem) -> None:
+        """Find the files that are of another queue."""
+        if not self._files:
+            return
+        with closing(RecordLookup(fs, self._file_at)) as lookup:
+
+            def slots_at(places: Sequence[RecordPlace]) -> list[Slot | None]:
+                claims = claims_at(lookup, [place for place, _ in places])
+                sizes = [(claims.get(place), size) for place, size in places]
+                return [claim[:3] if claim is not None and claim.size_bytes == size else None for claim, size in sizes]
+
+            begin, end = self._files[0].base, self._files[-1].end
+            queues = ((name, files) for name, _, files in list_queues(fs, self._paths.consume_queue))
+            self._judged = list(judge_queue_files(fs, queues, slots_at, begin, end))
+        taken = {one.file.path for one in self._judged if one.owner is None}
+        for one in self._judged:
+            if one.owner is not None:
+                target = self._target(one)
+                self.filed_as[one.file.path] = None if target in taken else target
+                taken |= {target} if target is not None else set()
+
+    def _target(self, one: JudgedFile) -> Path | None:
+        assert one.owner is not None
+        base = one.file.offset + one.owner.distance * UNIT_SIZE
+        if base < 0 or base % one.file.size_bytes:
+            return None
+        return self._paths.consume_queue / one.owner.topic / str(one.owner.queue_id) / offset_name(base)
+
+    def look_for_foreign(self, extent: LogExtent) -> None:
+        """Pass over the files whose entries lead into records, of which ``extent`` has lost none: of another store.
+
+        Where most files are such, it is the log
+        that is of another store, or was replaced, and they are witnesses.
+        """
+        lost = LostPlaces(extent.lost)
+        foreign = [one for one in self._judged if one.owner is None and self._is_foreign(one, extent, lost)]
+        if 2 * len(foreign) < len(self._judged):
+            self._foreign = foreign
+            self.filed_as |= {one.file.path: None for one in foreign}
+
+    @staticmethod
+    def _is_foreign(one: JudgedFile, extent: LogExtent, lost: LostPlaces) -> bool:
+        nowhere = sum(place < extent.end and lost.reason(place) is None for place in one.nowhere)
+        return nowhere > 1 and 2 * nowhere > one.looked_at
+
+    @property
+    def misfiled(self) -> list[MisfiledQueue]:
+        """What was found, by directory and the queue that it is of."""
+        found = Counter[tuple[Path, QueueName | None]]()
+        for one in self._judged:
+            if one.owner is not None:
+                found[one.file.path.parent, one.owner[:2]] += 1
+        for one in self._foreign:
+            found[one.file.path.parent, None] += 1
+        ordered = sorted(found.items(), key=lambda item: (item[0][0], item[0][1] or ("", -1)))
+        return [MisfiledQueue(path, owner, count) for (path, owner), count in ordered]
+
+    def without_own_files(self) -> list[Path]:
+        """The directories of queues in which no file is of that queue."""
+        paths = [one.file.path for one in self._judged]
+        return sorted({path.parent for path in paths} - {path.parent for path in paths if path not in self.filed_as})
+
+    def _file_at(self, place: int) -> LogFile | None:
+        number = bisect_right(self._bases, place) - 1
+        return self._files[number] if number >= 0 and place < self._files[number].end else None

@@ -1,0 +1,140 @@
+"""Files of the commit log that are of another store, by the queues of this one.
+
+A file of another store under the name of one of this store's files is whole, and its records say that they lie where
+they lie. Only the queues tell: their entries lead into the file, and no record begins there; and none of its records is
+where the entry of its queue offset leads. Without them such records would take the places of the messages that they
+overwrote, and none of these would be missed.
+
+It may be the queues that are of another store, or of a copy of this one that went on by itself. So a file is left out
+where most files are of this store by its queues, one behind it is, too; else its records count, and that is told.
+
+Thread rule: plain functions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
+from gantrymq.format.record import MIN_RECORD_SIZE
+from gantrymq.fs.api import FileSystem
+from gantrymq.kernels import codes
+from gantrymq.kernels.arrays import Int64s
+from gantrymq.model.flags import is_consumable
+from gantrymq.store.log.record_batch import RecordBatch
+from gantrymq.store.paths import StorePaths
+from gantrymq.tools.loss.loss import NotCompared
+from gantrymq.tools.read.log_reader import LogFile, LogFileReader
+from gantrymq.tools.read.queue_files import QueueFiles, as_units, place_of_unit, queue_directories
+from gantrymq.tools.read.record_lookup import RecordClaim, claim_of
+
+OF_ANOTHER_STORE = "a file of another store: no entry of a queue leads to any of its records"
+IN_DOUBT = "no entry of a queue leads to any of its records: it is of another store, or the queues are"
+
+_LOOKED_AT = 16  # records of a file, of which an entry leads to one where the file is of this store
+_TELLING = 8  # records of a file, and entries that lead to where none begins
+_HARDLY_ANY = 20  # one entry of so many may lead to a record that says its offset, by chance
+_UNITS_AT_ONCE = 1 << 18
+_FIRST_LOOK_BYTES = 64 << 10
+
+PlaceOf = Callable[[RecordClaim], int]
+
+
+def mark_foreign(
+    fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, files: Sequence[LogFile]
+) -> list[LogFile]:
+    """The ``files`` of a log, those of another store with the reason why they are left out, or are in doubt.
+
+    A file of this store costs the reading of its first records and of one queue entry.
+    """
+
+    def place_of(claim: RecordClaim) -> int:
+        slot = claim.topic, claim.queue_id, claim.queue_offset
+        return place_of_unit(fs, paths.consume_queue, config.mapped_file_size_consume_queue, *slot)
+
+    is_own = [_is_own(fs, file, place_of) for file in files]
+    own = [number for number, verdict in enumerate(is_own) if verdict]
+    doubted = [number for number, verdict in enumerate(is_own) if not verdict] if own else []
+    foreign = _foreign(fs, paths, config, files, doubted)
+    marked = list(files)
+    for number in foreign:
+        is_sure = len(own) > len(foreign) and number < own[-1]
+        marked[number] = (
+            replace(files[number], left_out=OF_ANOTHER_STORE) if is_sure else replace(files[number], doubt=IN_DOUBT)
+        )
+    return marked
+
+
+def not_compared(files: Sequence[LogFile]) -> list[NotCompared]:
+    """What a report says of files in doubt."""
+    return [NotCompared(file.path, file.doubt) for file in files if file.doubt]
+
+
+def _is_own(fs: FileSystem, file: LogFile, place_of: PlaceOf) -> bool:
+    """Whether an entry leads to one of the first records."""
+    first = replace(file, size_bytes=min(file.size_bytes, _FIRST_LOOK_BYTES))
+    claims = (claim_of(batch, row, place) for batch in _batches(fs, first) for row, place in _rows_at_home(batch))
+    return any(place_of(claim) == claim.phy_offset for claim in islice(claims, _LOOKED_AT))
+
+
+def _foreign(
+    fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, files: Sequence[LogFile], doubted: Sequence[int]
+) -> list[int]:
+    """The numbers of the ``doubted`` files into which entries lead, but hardly any to the record of its offset."""
+    slots = {number: _slots(fs, files[number]) for number in doubted}
+    slots = {number: found for number, found in slots.items() if len(found) >= _TELLING}
+    nowhere, right = Counter[int](), Counter[int]()
+    for queue, offsets, places in _units(fs, paths, config) if slots else ():
+        for number, found in slots.items():
+            rows = np.flatnonzero((places >= files[number].base) & (places < files[number].end))
+            for offset, place in zip(offsets[rows].tolist(), places[rows].tolist(), strict=True):
+                slot = found.get(place)
+                nowhere[number] += slot is None
+                right[number] += slot == (*queue, offset)
+    return [
+        number
+        for number in slots
+        if nowhere[number] >= _TELLING and right[number] * _HARDLY_ANY <= nowhere[number] + right[number]
+    ]
+
+
+def _units(
+    fs: FileSystem, paths: StorePaths, config: MessageStoreConfig
+) -> Iterator[tuple[tuple[str, int], Int64s, Int64s]]:
+    """Each queue, the offsets of some of its entries, and where these lead."""
+    for topic, queue_id, directory in queue_directories(fs, paths.consume_queue)[0]:
+        queue = QueueFiles(fs, directory, topic, queue_id, config.mapped_file_size_consume_queue)
+        queue.load()
+        for begin in range(queue.first, queue.end, _UNITS_AT_ONCE):
+            units = as_units(queue.units(begin, min(begin + _UNITS_AT_ONCE, queue.end)))
+            real = np.flatnonzero((units["size"] >= MIN_RECORD_SIZE) & (units["size"] != BLANK_UNIT_SIZE))
+            yield (topic, queue_id), real + begin, units["phy_offset"][real].astype(np.int64)
+
+
+def _slots(fs: FileSystem, file: LogFile) -> dict[int, tuple[str, int, int]]:
+    """Which message each whole record of a file says that it is, by where the record begins."""
+    claims = (claim_of(batch, row, place) for batch in _batches(fs, file) for row, place in _rows_at_home(batch))
+    return {claim.phy_offset: claim[:3] for claim in claims}
+
+
+def _batches(fs: FileSystem, file: LogFile) -> Iterator[RecordBatch]:
+    with suppress(FileNotFoundError):
+        for event in LogFileReader(fs, file):
+            if isinstance(event, RecordBatch):
+                yield event
+
+
+def _rows_at_home(batch: RecordBatch) -> Iterator[tuple[int, int]]:
+    """(row, place) of each whole record of a queue that lies where it says."""
+    columns = batch.columns[:, : batch.count]
+    is_at_home = columns[codes.PHY_OFFSET] == columns[codes.POS] + batch.base
+    for row in np.flatnonzero(is_at_home & (columns[codes.CRC_OK] == 1)).tolist():
+        if is_consumable(int(columns[codes.SYS_FLAG, row])):
+            yield row, int(columns[codes.PHY_OFFSET, row])

@@ -1,0 +1,369 @@
+"""Copying the whole records of a damaged log into a clean one, each to the place where it lay.
+
+Every physical offset, message id and offset of a half message stays valid. Lost bytes in between become filler: records
+of a rolled-back transaction, which enter no queue and no index, with a body of zeros as long as the gap. At the end of
+a file they become the blank. A file without any record is one blank. Where a record of a short topic leaves no room for
+the topic of filler, that topic is cut short.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.errors import StoreError
+from gantrymq.format.names import offset_name
+from gantrymq.format.properties import CRC_PROPERTY_SIZE
+from gantrymq.format.record import (
+    BLANK_SIZE,
+    PHY_OFFSET_AT,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    Layout,
+    body_crc,
+    decode_record,
+    encode_blank,
+    encode_crc,
+    encode_record,
+    read_layout,
+    record_size,
+)
+from gantrymq.format.stop_reason import StopReason
+from gantrymq.fs.api import File, FileSystem
+from gantrymq.kernels import codes
+from gantrymq.model.flags import TRANSACTION_ROLLBACK
+from gantrymq.model.message import LOOPBACK, PROPERTY_CRC32, StoredMessage
+from gantrymq.store.log.log_scanner import one_ahead
+from gantrymq.store.log.record_batch import RecordBatch
+from gantrymq.store.queue.queue_units import Renumbered
+from gantrymq.store.recovery.recovery import Progress
+from gantrymq.tools.loss.loss import LostRange
+from gantrymq.tools.read.intact_records import FoundRecords, IntactRecords
+from gantrymq.tools.read.log_reader import LogFile
+from gantrymq.tools.repair.misfiled import Misfiled
+from gantrymq.tools.repair.refile import Refiling
+
+FILLER_TOPIC = "RMQ_SYS_SALVAGE_FILLER"
+_LARGEST_FILLER = 1 << 20  # a broker reads a record as a whole
+_SMALLEST_FILLER = record_size(1, TRANSACTION_ROLLBACK, 0, 1, 0)  # as the smallest record that can be lost
+_WHOLE_FILLER = record_size(1, TRANSACTION_ROLLBACK, 0, len(FILLER_TOPIC), CRC_PROPERTY_SIZE)
+
+
+class LogCopy:
+    """Writes files of ``file_size`` bytes into ``directory``; places are physical offsets and only rise.
+
+    ``position`` is behind the last record.
+    """
+
+    def __init__(self, fs: FileSystem, directory: Path, file_size: int, *, append_crc: bool) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._file_size = file_size
+        self._crc_size = CRC_PROPERTY_SIZE if append_crc else 0
+        self._file: File | None = None
+        self._base = 0
+        self.position = 0
+
+    def can_take(self, start: int, end: int) -> bool:
+        """Whether a record at [start, end) fits: into a file, with room for its blank, and for filler before it."""
+        base = start - start % self._file_size
+        before = self.position if self._file is not None and base == self._base else base
+        gap = start - before
+        return (gap == 0 or gap >= _SMALLEST_FILLER) and end + BLANK_SIZE <= base + self._file_size
+
+    def write(self, start: int, raw: memoryview, last_store_ms: int) -> None:
+        """Put records at ``start``; :meth:`can_take` has allowed it. Raises DiskFullError."""
+        base = start - start % self._file_size
+        if self._file is None:
+            self._begin(base)
+        while self._base < base:
+            self._end_file()
+            self._begin(self._base + self._file_size)
+        assert self._file is not None
+        self._fill(start, last_store_ms)
+        self._file.write_at(start - self._base, raw)
+        self.position = start + len(raw)
+
+    def finish(self) -> None:
+        """Make the last file durable; behind its last record it reads as zeros."""
+        if self._file is not None:
+            self._close()
+            self._fs.sync_directory(self._directory)
+
+    def _begin(self, base: int) -> None:
+        self._fs.make_directory(self._directory)
+        self._file = self._fs.open(self._directory / offset_name(base), writable=True, create=True)
+        self._file.resize(self._file_size)
+        self._base = self.position = base
+
+    def _end_file(self) -> None:
+        assert self._file is not None
+        self._file.write_at(*_blank(self.position - self._base, self._file_size))
+        self._close()
+
+    def _close(self) -> None:
+        assert self._file is not None
+        self._file.sync()
+        self._file.close()
+        self._file = None
+
+    def _fill(self, end: int, store_ms: int) -> None:
+        assert self._file is not None
+        while self.position < end:
+            gap = end - self.position
+            # What is left behind this piece must be none, or enough for another.
+            size = gap if gap <= _LARGEST_FILLER else min(_LARGEST_FILLER, gap - _WHOLE_FILLER)
+            self._file.write_at(
+                self.position - self._base, encode_filler(self.position, size, store_ms, self._crc_size)
+            )
+            self.position += size
+
+
+def encode_filler(phy_offset: int, size: int, store_ms: int, crc_size: int) -> bytes:
+    """A record of ``size`` bytes, 90 or more, that enters no queue and no index."""
+    # Where there is no room for a CRC of the whole, what was lost had none either.
+    crc_size = crc_size if size >= _SMALLEST_FILLER + crc_size else 0
+    room = size - crc_size - _SMALLEST_FILLER
+    topic = FILLER_TOPIC[: 1 + room]
+    body = bytes(room + 1 - len(topic))
+    message = StoredMessage(
+        topic=topic,
+        queue_id=0,
+        queue_offset=0,
+        phy_offset=phy_offset,
+        size_bytes=size,
+        flag=0,
+        sys_flag=TRANSACTION_ROLLBACK,
+        born_timestamp_ms=store_ms,
+        born_host=LOOPBACK,
+        store_timestamp_ms=store_ms,
+        store_host=LOOPBACK,
+        reconsume_times=0,
+        prepared_transaction_offset=0,
+        body_crc=body_crc(body),
+        body=body,
+        properties={},
+        version=1,
+    )
+    raw = encode_record(message, topic.encode(), b"", append_crc=crc_size > 0)
+    if len(raw) != size:
+        raise StoreError(FILLER_TOPIC, f"no filler of {size} bytes can be made")
+    return raw
+
+
+def end_file(fs: FileSystem, directory: Path, base: int, end: int, file_size: int) -> None:
+    """End the file of a copy, or make it, with a blank at the physical offset ``end``. Raises DiskFullError."""
+    fs.make_directory(directory)
+    file = fs.open(directory / offset_name(base), writable=True, create=True)
+    try:
+        file.resize(file_size)
+        file.write_at(*_blank(end - base, file_size))
+        file.sync()
+    finally:
+        file.close()
+
+
+def _blank(position: int, file_size: int) -> tuple[int, bytes]:
+    """(where, what) ends a file."""
+    return position, encode_blank(file_size - position)
+
+
+STEP = "Salvaging"
+_CRC_PROPERTY = PROPERTY_CRC32.encode() + b"\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOrder:
+    """The records of ``files``, which lie in ``source``, are to be copied into files of ``file_size`` in ``target``.
+
+    Filler has a CRC of the whole record where ``append_crc`` says so, or where the first record has one.
+    """
+
+    files: list[LogFile]
+    source: Path
+    target: Path
+    file_size: int
+    append_crc: bool
+
+
+@dataclass(slots=True)
+class CopiedRecords:
+    """What was copied; ``mended`` said that they lay elsewhere, for ``dropped`` ones the new file had no room.
+
+    The copy begins at ``min_phy_offset`` and ends at ``max_phy_offset``; -1 where there is none.
+    """
+
+    records: int = 0
+    record_bytes: int = 0
+    mended: int = 0
+    dropped: list[LostRange] = field(default_factory=list)
+    min_phy_offset: int = -1
+    max_phy_offset: int = -1
+
+
+CopyLog = Callable[[FileSystem, CopyOrder, Progress | None], tuple[FoundRecords, CopiedRecords]]
+
+
+def copy_here(fs: FileSystem, order: CopyOrder, progress: Progress | None) -> tuple[FoundRecords, CopiedRecords]:
+    """Copy on this machine; raises DiskFullError. The new files are on the disk when this returns."""
+    records = IntactRecords(fs, order.files)
+    copier: RecordCopier | None = None
+    for batch in one_ahead(records):
+        copier = copier or RecordCopier(fs, order, append_crc=order.append_crc or has_crc_property(batch))
+        copier.add(batch)
+        if progress is not None:
+            progress(STEP, batch.end_offset - records.min_offset, records.total_bytes)
+    if copier is None:
+        return records.found, CopiedRecords()
+    copier.finish()
+    return records.found, copier.copied
+
+
+def has_crc_property(batch: RecordBatch) -> bool:
+    """Whether the first record closes with a CRC of the whole."""
+    end = int(batch.columns[codes.POS, 0] + batch.columns[codes.SIZE, 0])
+    return batch.buffer[end - CRC_PROPERTY_SIZE : end].tobytes().startswith(_CRC_PROPERTY)
+
+
+class RecordCopier:
+    """Copies batch by batch, in the order of the log. ``copied`` counts."""
+
+    def __init__(self, fs: FileSystem, order: CopyOrder, *, append_crc: bool) -> None:
+        self._source = order.source
+        self._file_size = order.file_size
+        self._copy = LogCopy(fs, order.target, order.file_size, append_crc=append_crc)
+        self.copied = CopiedRecords()
+
+    def finish(self) -> None:
+        """Make the last file durable; behind its last record it reads as zeros."""
+        self._copy.finish()
+
+    def add(self, batch: RecordBatch) -> None:
+        """Copy run by run of records that follow each other. Raises DiskFullError."""
+        if self.copied.min_phy_offset < 0:
+            self.copied.min_phy_offset = batch.start_offset - batch.start_offset % self._file_size
+        columns = batch.columns[:, : batch.count]
+        starts = columns[codes.POS]
+        ends = starts + columns[codes.SIZE]
+        buffer = self._mended(batch, starts)
+        cuts = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+        for rows in np.split(np.arange(batch.count), cuts):
+            self._copy_run(batch, buffer, rows, starts, ends)
+
+    def _copy_run(
+        self,
+        batch: RecordBatch,
+        buffer: NDArray[np.uint8],
+        rows: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+    ) -> None:
+        base = batch.base
+        # Only of a file of an odd size: a record that leaves no room for what must stand before or behind it.
+        while len(rows) and not self._copy.can_take(base + int(starts[rows[0]]), base + int(ends[rows[0]])):
+            rows = self._drop(rows, base, starts, ends, first=True)
+        while len(rows) and not self._copy.can_take(base + int(starts[rows[0]]), base + int(ends[rows[-1]])):
+            rows = self._drop(rows, base, starts, ends, first=False)
+        if not len(rows):
+            return
+        start, end = int(starts[rows[0]]), int(ends[rows[-1]])
+        stored_ms = int(batch.columns[codes.STORE_TIMESTAMP, rows[0]])
+        self._copy.write(base + start, buffer[start:end].data, stored_ms)
+        self.copied.records += len(rows)
+        self.copied.record_bytes += end - start
+        self.copied.max_phy_offset = base + end
+
+    def _drop(
+        self, rows: NDArray[np.int64], base: int, starts: NDArray[np.int64], ends: NDArray[np.int64], *, first: bool
+    ) -> NDArray[np.int64]:
+        row = rows[0 if first else -1]
+        reason = StopReason.NO_ROOM_IN_FRONT if first else StopReason.NO_ROOM_BEHIND
+        lost = LostRange(self._source, base + int(starts[row]), base + int(ends[row]), reason)
+        self.copied.dropped.append(lost)
+        return rows[1:] if first else rows[:-1]
+
+    def _mended(self, batch: RecordBatch, starts: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """The bytes of the batch, with every record saying where it lies."""
+        wrong = np.flatnonzero(batch.columns[codes.PHY_OFFSET, : batch.count] != starts + batch.base)
+        if not len(wrong):
+            return batch.buffer
+        buffer = batch.buffer.copy()
+        for row in wrong.tolist():
+            at, size = int(starts[row]), int(batch.columns[codes.SIZE, row])
+            _say(buffer[at : at + size], PHY_OFFSET_AT, batch.base + at)
+        self.copied.mended += len(wrong)
+        return buffer
+
+
+def renumber(fs: FileSystem, directory: Path, file_size: int, records: Sequence[Renumbered]) -> None:
+    """Let records of a copy, in the order of the log, say the queue offsets that they have; they are durable then."""
+    for base, some in groupby(records, lambda one: one.phy_offset - one.phy_offset % file_size):
+        file = fs.open(directory / offset_name(base), writable=True)
+        try:
+            for one in some:
+                record = np.frombuffer(bytearray(file.read_at(one.phy_offset - base, one.size_bytes)), np.uint8)
+                _say(record, QUEUE_OFFSET_AT, one.queue_offset)
+                file.write_at(one.phy_offset - base, record.data)
+            file.sync()
+        finally:
+            file.close()
+
+
+def correct_records(fs: FileSystem, directory: Path, file_size: int, refiling: Refiling) -> None:
+    """Let misfiled records of a copy say where they belong, and put filler over superseded ones; durable then.
+
+    A topic of another length cannot be written: such a record stays as it is.
+    """
+    changes: dict[int, Callable[[NDArray[np.uint8]], NDArray[np.uint8] | None]] = {}
+    changes |= {one.phy_offset: partial(_refiled, one) for one in refiling.misfiled}
+    changes |= {one.phy_offset: partial(_filled, one.phy_offset) for one in refiling.superseded}
+    sizes = {one.phy_offset: one.size_bytes for one in refiling.misfiled}
+    sizes |= {one.phy_offset: one.size_bytes for one in refiling.superseded}
+    wanted = sorted(changes.keys() - refiling.corrected)
+    for base, places in groupby(wanted, lambda place: place - place % file_size):
+        file = fs.open(directory / offset_name(base), writable=True)
+        try:
+            for place in places:
+                record = np.frombuffer(bytearray(file.read_at(place - base, sizes[place])), np.uint8)
+                if (changed := changes[place](record)) is not None:
+                    file.write_at(place - base, changed.data)
+                    refiling.corrected.add(place)
+            file.sync()
+        finally:
+            file.close()
+
+
+def _refiled(one: Misfiled, record: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+    layout = read_layout(record.data, 0, len(record))
+    topic = one.topic.encode()
+    if not isinstance(layout, Layout) or len(topic) != layout.topic_length:
+        return None
+    record[layout.topic_at : layout.topic_at + len(topic)] = np.frombuffer(topic, np.uint8)
+    record[QUEUE_ID_AT : QUEUE_ID_AT + 4] = np.frombuffer(one.queue_id.to_bytes(4, "big", signed=True), np.uint8)
+    _say(record, QUEUE_OFFSET_AT, one.queue_offset)
+    return record
+
+
+def _filled(place: int, record: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+    layout = read_layout(record.data, 0, len(record))
+    if not isinstance(layout, Layout):
+        return None
+    stored_ms = decode_record(record.data, 0, layout).store_timestamp_ms
+    crc_size = CRC_PROPERTY_SIZE if record[-CRC_PROPERTY_SIZE:].tobytes().startswith(_CRC_PROPERTY) else 0
+    return np.frombuffer(encode_filler(place, len(record), stored_ms, crc_size), np.uint8)
+
+
+def _say(record: NDArray[np.uint8], at: int, number: int) -> None:
+    """Let a record say another number, and close with the CRC for that, if it does with one."""
+    record[at : at + 8] = np.frombuffer(number.to_bytes(8, "big"), np.uint8)
+    body, closing = record[:-CRC_PROPERTY_SIZE], record[-CRC_PROPERTY_SIZE:]
+    if closing.tobytes().startswith(_CRC_PROPERTY):
+        closing[:] = np.frombuffer(encode_crc(body.tobytes()), np.uint8)

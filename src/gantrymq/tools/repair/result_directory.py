@@ -1,0 +1,270 @@
+"""Directories of results: refused at once where the disk is too small, and complete before they get their names.
+
+**Disk space.** A tool that fills the disk fails as well, and cleans up, but hours later. A lower bound of what will be
+written is known: the records that are whole, or the bodies of messages. Counting them means reading the log, so it is
+done only where the disk has less space than the log is long. Holes of a log take no space and are not counted. A file
+system that compresses can take more than it has free; nothing is refused there.
+
+**Export.** Where the target does not exist, the work is done in ``.NAME.unfinished`` beside it, which is renamed at the
+end. Where it exists (it may be a mount, or its parent may not be writable), the work is done in ``.unfinished`` within
+it, and the entries move one level up at the end, the marker of completion last. Readers of files skip hidden names. The
+next process removes what a killed one left: a directory of that name with the marker that no living process has locked,
+and the entries that the marker lists as being moved. Nothing else is ever removed.
+
+**Salvage.** The new store is made in ``OUT/salvage.tmp``. A mark, ``OUT/salvage.unfinished``, is on the disk before its
+first byte and is removed when the last one is durable; a store with the mark is refused by every command. RocketMQ does
+not know the mark, so the commit log moves to its place last: before that RocketMQ finds no store. OUT is empty when the
+mark is made, so everything beside it was made by a salvage, and the next one may remove it. Entries of an OUT without
+the mark, and names that no salvage gives, are never touched.
+
+Thread rule: one thread. Other processes may write below ``path`` while it exists.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from gantrymq.errors import NoRoomError, StoreError
+from gantrymq.format import names
+from gantrymq.format.queue_entry import UNIT_SIZE
+from gantrymq.fs.api import FileSystem
+from gantrymq.kernels import codes
+from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
+from gantrymq.model.size import size_text
+from gantrymq.store.recovery.swap_journal import clear_directory
+from gantrymq.tools.read.intact_records import IntactRecords
+from gantrymq.tools.read.log_reader import LogFile
+
+_SMALLEST_RECORD_SIZE = 91
+
+
+def require_room(fs: FileSystem, target: Path, most_bytes: int, least_bytes: Callable[[], int], advice: str) -> None:
+    """Raise NoRoomError where what is written at ``target`` certainly does not fit there; nothing is written before.
+
+    ``least_bytes()`` finds out how much that is at least. It is asked only where ``most_bytes``, a quick guess that is
+    more, does not fit. ``advice`` says what to do.
+    """
+    free = fs.free_bytes(target)
+    if free is None or free >= most_bytes:
+        return
+    if (needed := least_bytes()) > free:
+        text = f"no room on the disk: at least {size_text(needed)} ({needed} bytes) would be written, of which "
+        raise NoRoomError(target, needed, f"{text}{size_text(free)} fit; nothing was written; {advice}")
+
+
+def log_bytes(files: list[LogFile]) -> int:
+    """How long the files of a log are, holes and all."""
+    return sum(file.size_bytes for file in files)
+
+
+def record_bytes(fs: FileSystem, files: list[LogFile]) -> int:
+    """The sum of the whole records."""
+    records = IntactRecords(fs, files)
+    for _ in records:
+        pass
+    return records.found.record_bytes
+
+
+def most_unit_bytes(files: list[LogFile]) -> int:
+    """What the queue units of a log cannot be more than."""
+    return log_bytes(files) // _SMALLEST_RECORD_SIZE * UNIT_SIZE
+
+
+def unit_bytes(fs: FileSystem, files: list[LogFile]) -> int:
+    """What the queue units of the records take that enter a queue."""
+    units = 0
+    for batch in IntactRecords(fs, files, moves_records=False):
+        kinds = batch.columns[codes.SYS_FLAG, : batch.count] & TRANSACTION_MASK
+        units += int(np.isin(kinds, (TRANSACTION_NONE, TRANSACTION_COMMIT)).sum())
+    return units * UNIT_SIZE
+
+
+MARKER = ".gantrymq-unfinished"
+_SUFFIX = ".unfinished"
+_LONGEST_NAME = 255
+
+
+class UnfinishedDirectory:
+    """Use as a context: write below ``path``, then :meth:`publish`. Left without that, everything is removed."""
+
+    def __init__(self, target: Path, what: str) -> None:
+        """``what`` is being made, for people: "an export"."""
+        self._target = target
+        self._what = what
+        self._is_inside = target.exists() or len(os.fsencode(f".{target.name}{_SUFFIX}")) > _LONGEST_NAME
+        self._made_target = False
+        self._lock: int | None = None
+        self.path = target / _SUFFIX if self._is_inside else target.with_name(f".{target.name}{_SUFFIX}")
+
+    def __enter__(self) -> UnfinishedDirectory:
+        """Make the directory. Raises StoreError where the target is not empty, or another process is at work in it."""
+        self._remove_left_over()
+        if self._target.exists() and (not self._target.is_dir() or any(self._target.iterdir())):
+            raise StoreError(self._target, f"is not an empty directory; {self._what} needs one of its own")
+        if self._is_inside and not self._target.exists():
+            self._target.mkdir(parents=True)
+            self._made_target = True
+        self.path.mkdir(parents=True)
+        self._lock = os.open(self.path / MARKER, os.O_RDWR | os.O_CREAT, 0o666)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove what was not published."""
+        try:
+            if self.path.exists():
+                _remove(self.path, self._target if self._is_inside else None)
+            if self._made_target:
+                with suppress(OSError):  # it is not empty once it was published
+                    self._target.rmdir()
+        finally:
+            self._unlock()
+
+    def clear(self) -> None:
+        """Begin again: remove what was written."""
+        for entry in self.path.iterdir():
+            if entry.name != MARKER:
+                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+
+    def publish(self, *, last: str) -> None:
+        """Give everything its name; the entry ``last`` says that all is there."""
+        if not self._is_inside:
+            self.path.rename(self._target)
+            _sync(self._target.parent)
+            (self._target / MARKER).unlink()
+            return
+        names = [entry.name for entry in self.path.iterdir() if entry.name not in (MARKER, last)] + [last]
+        (self.path / MARKER).write_bytes(b"\0".join(map(os.fsencode, names)))
+        _sync(self.path / MARKER)
+        for name in names:
+            (self.path / name).rename(self._target / name)
+        _sync(self._target)
+        (self.path / MARKER).unlink()
+        self.path.rmdir()
+
+    def _remove_left_over(self) -> None:
+        """Remove what a killed process left of its work on the same target."""
+        if not self.path.exists():
+            return
+        try:
+            lock = os.open(self.path / MARKER, os.O_RDWR)
+        except FileNotFoundError:
+            text = f"is in the way of {self._what}, which did not make it; move it away"
+            raise StoreError(self.path, text) from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(self._target, f"another process is writing {self._what} into it") from None
+        finally:
+            os.close(lock)
+        _remove(self.path, self._target if self._is_inside else None)
+
+    def _unlock(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+
+def _remove(path: Path, moved_to: Path | None) -> None:
+    """Remove an unfinished directory, first the entries that were moved out of it, its marker last."""
+    if moved_to is not None:
+        names = [os.fsdecode(name) for name in (path / MARKER).read_bytes().split(b"\0") if name]
+        for name in names:
+            moved = moved_to / name
+            shutil.rmtree(moved) if moved.is_dir() else moved.unlink(missing_ok=True)
+    for entry in path.iterdir():
+        if entry.name != MARKER:
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink(missing_ok=True)
+    (path / MARKER).unlink(missing_ok=True)
+    path.rmdir()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+_WORK = "salvage.tmp"
+# In the order in which they move to their places.
+_PARTS = (
+    *(names.CONFIG, names.CONSUME_QUEUE, names.CONSUME_QUEUE_EXT, names.INDEX, names.CHECKPOINT, names.LOCK),
+    names.COMMIT_LOG,
+)
+
+
+class SalvageTarget:
+    """The directory ``root``, missing or empty or left by a salvage that was interrupted."""
+
+    def __init__(self, fs: FileSystem, root: Path) -> None:
+        self._fs = fs
+        self._root = root
+        self._mark = root / names.SALVAGE_MARK
+        self.work = root / _WORK
+
+    def require_free(self) -> None:
+        """Raise StoreError where something is there that no salvage has made."""
+        found = {entry.name for entry in self._fs.scan(self._root)}
+        if found and names.SALVAGE_MARK not in found:
+            raise StoreError(self._root, "is not empty; a salvaged store needs a directory of its own")
+        if foreign := found - {names.SALVAGE_MARK, _WORK, *_PARTS}:
+            text = "was not made by the salvage that was interrupted in this directory; move it, or name another one"
+            raise StoreError(self._root / min(foreign), text)
+
+    def begin(self, source: Path) -> None:
+        """Clear what an interrupted salvage has left, and make the directory to work in, under the mark."""
+        self._fs.make_directory(self._root)
+        mark = self._fs.open(self._mark, writable=True, create=True)
+        try:
+            mark.write_at(
+                0,
+                f"gantrymq store salvage of {source} was not finished: run it again\n".encode(errors="surrogateescape"),
+            )
+            mark.sync()
+        finally:
+            mark.close()
+        self._fs.sync_directory(self._root)
+        self._clear()
+        self._fs.make_directory(self.work)
+
+    def finish(self) -> None:
+        """Let the parts of the new store, all of which are durable, take their places; then the mark goes."""
+        made = {entry.name for entry in self._fs.scan(self.work)}
+        for name in _PARTS:
+            if name in made:
+                self._fs.rename(self.work / name, self._root / name)
+        self._fs.sync_directory(self.work, self._root)
+        clear_directory(self._fs, self.work)
+        self._remove_mark()
+
+    def give_up(self) -> None:
+        """The salvage has failed: what it made goes. Where that fails too, the mark stays."""
+        with suppress(StoreError, OSError):
+            self._clear()
+            self._remove_mark()
+
+    def _clear(self) -> None:
+        for directory in (self.work, *(self._root / name for name in _PARTS)):
+            entry = next((one for one in self._fs.scan(self._root) if one.name == directory.name), None)
+            if entry is not None and entry.is_directory and not entry.is_link:
+                clear_directory(self._fs, directory)
+            elif entry is not None:
+                self._fs.remove(directory)
+        self._fs.sync_directory(self._root)
+
+    def _remove_mark(self) -> None:
+        self._fs.sync_directory(self._root)
+        self._fs.remove(self._mark)
+        self._fs.sync_directory(self._root)
