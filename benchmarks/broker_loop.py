@@ -20,9 +20,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from gantrymq.broker.send_run import FindSendRun
+from gantrymq.broker.appends.wire_messages import FindSendRun
 from gantrymq.broker.server import BrokerServer
-from gantrymq.broker.subscriptions import build_subscription
+from gantrymq.broker.sessions.consumers import build_subscription
 from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
 from gantrymq.remoting.bodies.client import ConsumerData, HeartbeatData
 from gantrymq.remoting.codes import RequestCode

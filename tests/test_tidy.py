@@ -90,7 +90,7 @@ EXECUTORS_MAY_IMPORT = tuple(f"gantrymq.{part}" for part in ("spark", "store.rea
 STRUCTLOG_IN = {"gantrymq.logs", "gantrymq.cli.serving"}
 
 # What is spelt like a property and is none.
-NAMES_OF_OTHER_THINGS = {"gantrymq.broker.attributes": "types of messages"}
+NAMES_OF_OTHER_THINGS = {"gantrymq.broker.tables.attributes": "types of messages"}
 
 NAMES_THAT_SAY_NOTHING = {"util", "utils", "helper", "helpers", "misc"}
 

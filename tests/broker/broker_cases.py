@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from gantrymq.broker.server import BrokerServer
-from gantrymq.broker.subscriptions import build_subscription
+from gantrymq.broker.sessions.consumers import build_subscription
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
 from gantrymq.config.settings import MessageStoreConfig

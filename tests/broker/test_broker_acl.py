@@ -11,14 +11,12 @@ from broker_cases import TIMEOUT_MS, BrokerCase, StartBroker, messages_of
 from structlog.testing import capture_logs
 
 from gantrymq.broker import names
-from gantrymq.broker.acl.access_control import AccessControl
-from gantrymq.broker.acl.accounts import PUB, SUB, parse_accounts
-from gantrymq.broker.acl.addresses import address_rule
-from gantrymq.broker.acl.permissions import ANY_ACCOUNT, Need
-from gantrymq.broker.catch_up import DispatchCatchUp
-from gantrymq.broker.processors.route import Route
+from gantrymq.broker.acl.access_control import ANY_ACCOUNT, AccessControl, Need
+from gantrymq.broker.acl.accounts import PUB, SUB, address_rule, parse_accounts
+from gantrymq.broker.answers import DispatchCatchUp
+from gantrymq.broker.processors.table import Route
+from gantrymq.broker.sessions.consumers import build_subscription
 from gantrymq.broker.stored_records import StoredRecords
-from gantrymq.broker.subscriptions import build_subscription
 from gantrymq.errors import ConfigError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.acl import SessionCredentials

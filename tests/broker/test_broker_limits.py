@@ -10,14 +10,15 @@ from typing import Any, cast
 import pytest
 from broker_cases import TIMEOUT_MS, BrokerCase, StartBroker
 
-from gantrymq.broker import consumers as consumers_module
-from gantrymq.broker import long_polling, queue_locks, statistics
-from gantrymq.broker import offsets as offsets_module
-from gantrymq.broker.clients import MAX_GROUPS, ClientChannel
-from gantrymq.broker.member_notices import MemberNotices
-from gantrymq.broker.offsets import ConsumerOffsetManager
-from gantrymq.broker.queue_locks import RebalanceLockManager
+from gantrymq.broker import statistics
+from gantrymq.broker.sessions import consumers as consumers_module
+from gantrymq.broker.sessions import long_polling, queue_locks
+from gantrymq.broker.sessions.consumers import MemberNotices
+from gantrymq.broker.sessions.producers import MAX_GROUPS, ClientChannel
+from gantrymq.broker.sessions.queue_locks import RebalanceLockManager
 from gantrymq.broker.statistics import BrokerStatsManager
+from gantrymq.broker.tables import offsets as offsets_module
+from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.clock import ManualClock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import RemotingError

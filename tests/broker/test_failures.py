@@ -12,9 +12,8 @@ import pytest
 from broker_cases import BrokerCase, StartBroker, messages_of
 
 from gantrymq.broker import server
-from gantrymq.broker.consumers import ClientChannel, ConsumerManager
-from gantrymq.broker.pulling import MessagePuller
-from gantrymq.broker.subscriptions import build_subscription
+from gantrymq.broker.processors.pull import MessagePuller
+from gantrymq.broker.sessions.consumers import ClientChannel, ConsumerManager, build_subscription
 from gantrymq.embedded.standalone import Standalone
 from gantrymq.errors import DiskError, RemotingConnectError, StoreError, StorePermissionError
 from gantrymq.model import fastjson

@@ -9,7 +9,7 @@ import pytest
 from broker_cases import BrokerCase, StartBroker
 from structlog.testing import capture_logs
 
-from gantrymq.broker.listening import ReservedPorts
+from gantrymq.broker.ports import ReservedPorts
 from gantrymq.errors import RemotingError
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand

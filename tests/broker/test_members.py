@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from broker_cases import BrokerCase
 
-from gantrymq.broker.clients import ClientChannel
-from gantrymq.broker.producers import ProducerManager
-from gantrymq.broker.queue_locks import LOCK_MAX_LIVE_MS, RebalanceLockManager
+from gantrymq.broker.sessions.producers import ClientChannel, ProducerManager
+from gantrymq.broker.sessions.queue_locks import LOCK_MAX_LIVE_MS, RebalanceLockManager
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.headers.consumer import UnregisterClientRequestHeader
 

@@ -9,7 +9,7 @@ from threading import Event
 import pytest
 from broker_cases import BrokerCase, StartBroker, messages_of
 
-from gantrymq.broker.subscription_groups import FORBIDDEN_READ
+from gantrymq.broker.tables.subscription_groups import FORBIDDEN_READ
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.codes import PullSysFlag, RequestCode, ResponseCode

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from broker_cases import BrokerCase, messages_of
 
-from gantrymq.broker import put_queue
-from gantrymq.broker.put_queue import _LARGE_BYTES
+from gantrymq.broker.appends import put_queue
+from gantrymq.broker.appends.put_queue import _LARGE_BYTES
 from gantrymq.config.settings import FlushDiskType
 from gantrymq.errors import DiskFullError
 from gantrymq.model.message import Message

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from broker_cases import BrokerCase
 
-from gantrymq.broker import waiting_room
+from gantrymq.broker.appends import put_queue as waiting_room
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel

@@ -15,13 +15,11 @@ from broker_cases import BrokerCase
 from send_frames import ONEWAY, fields_of, frame, header_of, odd_frame, send_frame
 from wire_files import file_of, written
 
+from gantrymq.broker.appends.send_properties import broker_marks, plain_properties
+from gantrymq.broker.appends.wire_messages import FindSendRun, SendRun, WireMessage, WireSends
 from gantrymq.broker.processors.send import send_answers
 from gantrymq.broker.processors.send_run import SendRunProcessor, answer_frames
-from gantrymq.broker.send_properties import broker_marks, plain_properties
-from gantrymq.broker.send_run import FindSendRun, SendRun
 from gantrymq.broker.server import BrokerServer
-from gantrymq.broker.wire_message import WireMessage
-from gantrymq.broker.wire_sends import WireSends
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import FlushDiskType
 from gantrymq.kernels import send_columns as rows

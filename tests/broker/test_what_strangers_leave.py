@@ -10,17 +10,15 @@ import pytest
 from broker_cases import TIMEOUT_MS, BrokerCase
 from test_broker_limits import give_up, waiting_pull
 
-from gantrymq.broker import clients as clients_module
-from gantrymq.broker import consumers as consumers_module
-from gantrymq.broker import offsets as offsets_module
-from gantrymq.broker import subscription_groups as groups_module
-from gantrymq.broker.clients import ClientChannel
-from gantrymq.broker.consumers import ConsumerManager
-from gantrymq.broker.member_notices import MemberNotices
-from gantrymq.broker.offsets import ConsumerOffsetManager
-from gantrymq.broker.producers import ProducerManager
-from gantrymq.broker.queue_locks import RebalanceLockManager
-from gantrymq.broker.subscription_groups import FORBIDDEN_READ, SubscriptionGroupManager
+from gantrymq.broker.sessions import consumers as consumers_module
+from gantrymq.broker.sessions import producers as clients_module
+from gantrymq.broker.sessions.consumers import ConsumerManager, MemberNotices
+from gantrymq.broker.sessions.producers import ClientChannel, ProducerManager
+from gantrymq.broker.sessions.queue_locks import RebalanceLockManager
+from gantrymq.broker.tables import offsets as offsets_module
+from gantrymq.broker.tables import subscription_groups as groups_module
+from gantrymq.broker.tables.offsets import ConsumerOffsetManager
+from gantrymq.broker.tables.subscription_groups import FORBIDDEN_READ, SubscriptionGroupManager
 from gantrymq.clock import ManualClock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import RemotingError

@@ -8,7 +8,7 @@ import re
 import pytest
 from wire_files import file_of, written
 
-from gantrymq.broker.wire_batch import WireBatch, find_spans, measure_batch
+from gantrymq.broker.appends.wire_messages import WireBatch, find_spans, measure_batch
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import RemotingCommandError
 from gantrymq.kernels import codes

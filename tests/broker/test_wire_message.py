@@ -7,8 +7,8 @@ import random
 import pytest
 from wire_files import file_of, written
 
-from gantrymq.broker.send_properties import PlainProperties, plain_properties, read_properties
-from gantrymq.broker.wire_message import WireMessage
+from gantrymq.broker.appends.send_properties import PlainProperties, plain_properties, read_properties
+from gantrymq.broker.appends.wire_messages import WireMessage
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.properties import encode_properties
 from gantrymq.model.host import Host

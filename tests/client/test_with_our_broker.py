@@ -23,7 +23,7 @@ from gantrymq import (
     PushConsumer,
     SubscriptionGroupConfig,
 )
-from gantrymq.broker.processors.consumer_offsets import ConsumerManageProcessor
+from gantrymq.broker.processors.offsets import ConsumerManageProcessor
 from gantrymq.client.admin.groups import TO_THE_END
 from gantrymq.client.async_client import AsyncClient
 from gantrymq.client.async_producer import AsyncProducer

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gantrymq.broker.offsets import ConsumerOffsetManager
-from gantrymq.broker.persistence import SUBSCRIPTION_GROUP, TOPICS, Table
-from gantrymq.broker.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.broker.tables.offsets import ConsumerOffsetManager
+from gantrymq.broker.tables.persistence import SUBSCRIPTION_GROUP, TOPICS, Table
+from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.clock import SystemClock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.names import CONSUMER_OFFSET

@@ -11,9 +11,8 @@ import pytest
 from loss_cases import KnownStore
 from structlog.testing import capture_logs
 
-from gantrymq.broker.persistence import ConfigPersistence, KeptTable
-from gantrymq.broker.table_decoders import table_decoders
-from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.broker.tables.persistence import ConfigPersistence, KeptTable, table_decoders
+from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.clock import SystemClock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.names import CONSUMER_OFFSET, DELAY_OFFSET, DELETED_TOPICS

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from layout_cases import findings, make_store, parts
 
-from gantrymq.broker.table_decoders import table_decoders
+from gantrymq.broker.tables.persistence import table_decoders
 from gantrymq.errors import (
     ConfigError,
     DuplicateFileError,

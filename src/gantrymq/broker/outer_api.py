@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gantrymq.broker.long_answers import encode_in_slices
-from gantrymq.broker.topics import TopicConfigManager, queue_ids
+from gantrymq.broker.answers import encode_in_slices
+from gantrymq.broker.tables.topics import TopicConfigManager, queue_ids
 from gantrymq.config.broker_settings import PERM_READ, PERM_WRITE, LiveConfig
 from gantrymq.errors import RemotingError
 from gantrymq.logs import get_logger

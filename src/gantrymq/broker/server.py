@@ -19,32 +19,29 @@ from itertools import chain
 from pathlib import Path
 
 from gantrymq.broker.acl.access_control import WATCH_INTERVAL_MS, AccessControl
-from gantrymq.broker.clients import Connected
-from gantrymq.broker.consumers import ConsumerManager
-from gantrymq.broker.listening import ReservedPorts
-from gantrymq.broker.long_polling import CHECK_INTERVAL_MS, PullRequestHoldService
-from gantrymq.broker.member_notices import MemberNotices
-from gantrymq.broker.offsets import ConsumerOffsetManager
+from gantrymq.broker.appends.put_queue import PutQueue
+from gantrymq.broker.appends.wire_messages import FindSendRun
+from gantrymq.broker.context import Parts
 from gantrymq.broker.outer_api import BrokerOuterAPI
-from gantrymq.broker.persistence import (
+from gantrymq.broker.ports import ReservedPorts
+from gantrymq.broker.processors.table import dispatcher, routes, send_processor
+from gantrymq.broker.schedule import Schedule
+from gantrymq.broker.sessions.consumers import ConsumerManager, MemberNotices
+from gantrymq.broker.sessions.long_polling import CHECK_INTERVAL_MS, PullRequestHoldService
+from gantrymq.broker.sessions.producers import Connected, ProducerManager
+from gantrymq.broker.sessions.queue_locks import RebalanceLockManager
+from gantrymq.broker.statistics import SAMPLE_MS, BrokerStatsManager, StoreStatsService
+from gantrymq.broker.store_log import log_failure, log_opening
+from gantrymq.broker.stored_records import StoredRecords
+from gantrymq.broker.tables.offsets import ConsumerOffsetManager
+from gantrymq.broker.tables.persistence import (
     SUBSCRIPTION_GROUP,
     TOPICS,
     ConfigPersistence,
     KeptTable,
 )
-from gantrymq.broker.processors.parts import Parts
-from gantrymq.broker.processors.table import dispatcher, routes, send_processor
-from gantrymq.broker.producers import ProducerManager
-from gantrymq.broker.put_queue import PutQueue
-from gantrymq.broker.queue_locks import RebalanceLockManager
-from gantrymq.broker.schedule import Schedule
-from gantrymq.broker.send_run import FindSendRun
-from gantrymq.broker.statistics import SAMPLE_MS, BrokerStatsManager
-from gantrymq.broker.store_log import log_failure, log_opening
-from gantrymq.broker.store_stats import StoreStatsService
-from gantrymq.broker.stored_records import StoredRecords
-from gantrymq.broker.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.clock import Clock, SystemClock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import GantrymqError

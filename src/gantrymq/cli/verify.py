@@ -132,7 +132,7 @@ def verify(
 def _opened(
     path: Path, reading: Reading, engine: Engine, spark_conf: list[str] | None, *, shown: bool
 ) -> Iterator[Verification]:
-    from gantrymq.broker.table_decoders import table_decoders
+    from gantrymq.broker.tables.persistence import table_decoders
 
     if engine is Engine.LOCAL:
         from gantrymq.cli.terminal import progress

@@ -9,13 +9,12 @@ import asyncio
 import math
 import shutil
 
+from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.names import SCHEDULE_TOPIC
 from gantrymq.broker.outer_api import BrokerOuterAPI
-from gantrymq.broker.put_queue import PutQueue
-from gantrymq.broker.statistics import BrokerStatsManager
-from gantrymq.broker.store_stats import StoreStatsService
-from gantrymq.broker.topics import TopicConfigManager
-from gantrymq.broker.versions import TableVersion
+from gantrymq.broker.statistics import BrokerStatsManager, StoreStatsService
+from gantrymq.broker.tables.topics import TopicConfigManager
+from gantrymq.broker.tables.versioned_table import TableVersion
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.config.properties import parse_properties

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gantrymq.broker.clients import ClientChannel
-from gantrymq.broker.consumers import ConsumerManager
-from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
-from gantrymq.broker.offsets import ConsumerOffsetManager
-from gantrymq.broker.producers import ProducerManager
+from gantrymq.broker.answers import LongAnswers, encode_in_slices
+from gantrymq.broker.sessions.consumers import ConsumerManager
+from gantrymq.broker.sessions.producers import ClientChannel, ProducerManager
 from gantrymq.broker.stored_records import StoredRecords
-from gantrymq.broker.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.broker.tables.offsets import ConsumerOffsetManager
+from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import GantrymqError, RemotingTimeoutError

@@ -6,14 +6,14 @@ Source: AdminBrokerProcessor.
 from __future__ import annotations
 
 from gantrymq.broker import names
-from gantrymq.broker.attributes import WrongAttributeError
-from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
-from gantrymq.broker.offsets import ConsumerOffsetManager
+from gantrymq.broker.answers import LongAnswers, encode_in_slices
 from gantrymq.broker.outer_api import BrokerOuterAPI
-from gantrymq.broker.persistence import SUBSCRIPTION_GROUP, TOPICS, ConfigPersistence
 from gantrymq.broker.statistics import BrokerStatsManager
-from gantrymq.broker.subscription_groups import FORBIDDEN_READ, SubscriptionGroupManager
-from gantrymq.broker.topics import TopicConfigManager, wrong_queues
+from gantrymq.broker.tables.attributes import WrongAttributeError
+from gantrymq.broker.tables.offsets import ConsumerOffsetManager
+from gantrymq.broker.tables.persistence import SUBSCRIPTION_GROUP, TOPICS, ConfigPersistence
+from gantrymq.broker.tables.subscription_groups import FORBIDDEN_READ, SubscriptionGroupManager
+from gantrymq.broker.tables.topics import TopicConfigManager, wrong_queues
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.names import CONSUMER_OFFSET
 from gantrymq.remoting.bodies.group import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList

@@ -6,12 +6,12 @@ Source: AdminBrokerProcessor, Broker2Client.resetOffset.
 from __future__ import annotations
 
 from gantrymq.broker import names
-from gantrymq.broker.consumers import ConsumerManager
-from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
-from gantrymq.broker.offsets import ConsumerOffsetManager
-from gantrymq.broker.persistence import ConfigPersistence
-from gantrymq.broker.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.topics import TopicConfigManager, describe, queue_ids
+from gantrymq.broker.answers import LongAnswers, encode_in_slices
+from gantrymq.broker.sessions.consumers import ConsumerManager
+from gantrymq.broker.tables.offsets import ConsumerOffsetManager
+from gantrymq.broker.tables.persistence import ConfigPersistence
+from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.tables.topics import TopicConfigManager, describe, queue_ids
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.names import CONSUMER_OFFSET
 from gantrymq.logs import get_logger

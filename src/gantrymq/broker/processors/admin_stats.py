@@ -5,12 +5,12 @@ Source: AdminBrokerProcessor.
 
 from __future__ import annotations
 
-from gantrymq.broker.consumers import ConsumerManager
-from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
-from gantrymq.broker.offsets import ConsumerOffsetManager
+from gantrymq.broker.answers import LongAnswers, encode_in_slices
+from gantrymq.broker.sessions.consumers import ConsumerManager
 from gantrymq.broker.statistics import GROUP_GET_NUMS, BrokerStatsManager
-from gantrymq.broker.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.topics import TopicConfigManager, queue_ids
+from gantrymq.broker.tables.offsets import ConsumerOffsetManager
+from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.tables.topics import TopicConfigManager, queue_ids
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.model.message_queue import MessageQueue

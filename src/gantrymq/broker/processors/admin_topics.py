@@ -8,17 +8,17 @@ from __future__ import annotations
 import asyncio
 
 from gantrymq.broker import names
-from gantrymq.broker.attributes import WrongAttributeError, parse_attributes
-from gantrymq.broker.consumers import ConsumerManager
-from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
-from gantrymq.broker.long_polling import PullRequestHoldService
-from gantrymq.broker.offsets import ConsumerOffsetManager
+from gantrymq.broker.answers import LongAnswers, encode_in_slices
+from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.outer_api import BrokerOuterAPI
-from gantrymq.broker.persistence import TOPICS, ConfigPersistence
-from gantrymq.broker.put_queue import PutQueue
+from gantrymq.broker.sessions.consumers import ConsumerManager
+from gantrymq.broker.sessions.long_polling import PullRequestHoldService
 from gantrymq.broker.statistics import TOPIC_PUT_NUMS, BrokerStatsManager
 from gantrymq.broker.store_log import log_deletion
-from gantrymq.broker.topics import TopicConfigManager, being_deleted, queue_ids, wrong_queues
+from gantrymq.broker.tables.attributes import WrongAttributeError, parse_attributes
+from gantrymq.broker.tables.offsets import ConsumerOffsetManager
+from gantrymq.broker.tables.persistence import TOPICS, ConfigPersistence
+from gantrymq.broker.tables.topics import TopicConfigManager, being_deleted, queue_ids, wrong_queues
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import RemotingCommandError

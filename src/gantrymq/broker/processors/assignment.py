@@ -1,30 +1,57 @@
-"""QUERY_ASSIGNMENT and SET_MESSAGE_REQUEST_MODE: the broker divides queues for clients that do not do it themselves.
+"""The division of queues among consumers: QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE, LOCK_BATCH_MQ, UNLOCK_BATCH_MQ.
 
-Source: QueryAssignmentProcessor, TopicRouteInfoManager, MessageRequestModeManager.
+Source: QueryAssignmentProcessor, TopicRouteInfoManager, MessageRequestModeManager, AdminBrokerProcessor.
 """
 
 from __future__ import annotations
 
 from gantrymq.broker import names
-from gantrymq.broker.consumers import ConsumerManager
-from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
+from gantrymq.broker.answers import LongAnswers, encode_in_slices
 from gantrymq.broker.outer_api import BrokerOuterAPI
-from gantrymq.broker.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.broker.sessions.consumers import ConsumerManager
+from gantrymq.broker.sessions.queue_locks import RebalanceLockManager
+from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.tables.topics import TopicConfigManager
+from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.model.shares import contiguous, round_robin
 from gantrymq.remoting.bodies.client import (
+    LockBatchRequestBody,
+    LockBatchResponseBody,
     MessageQueueAssignment,
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
     SetMessageRequestModeRequestBody,
+    UnlockBatchRequestBody,
 )
 from gantrymq.remoting.body import decode_request
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.turns import in_slices
+
+
+class LockProcessor:
+    """Queues for one client alone."""
+
+    def __init__(self, locks: RebalanceLockManager, clock: Clock) -> None:
+        self._locks, self._clock = locks, clock
+
+    def lock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """LOCK_BATCH_MQ: the queues that the client has now."""
+        asked = decode_request(LockBatchRequestBody, request.body)
+        names.require_short("group", asked.consumer_group)
+        names.require_short("client id", asked.client_id)
+        locked = self._locks.lock(asked.consumer_group, asked.mq_set, asked.client_id, monotonic_ms(self._clock))
+        return request.response(ResponseCode.SUCCESS, body=LockBatchResponseBody(lock_ok_mq_set=locked).encode())
+
+    def unlock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """UNLOCK_BATCH_MQ."""
+        asked = decode_request(UnlockBatchRequestBody, request.body)
+        self._locks.unlock(asked.consumer_group, asked.mq_set, asked.client_id)
+        return request.response(ResponseCode.SUCCESS)
+
 
 _SHARES = {"AVG": contiguous, "AVG_BY_CIRCLE": round_robin}
 

@@ -6,12 +6,10 @@ Source: ClientManageProcessor.
 from __future__ import annotations
 
 from gantrymq.broker import names
-from gantrymq.broker.clients import ClientChannel
-from gantrymq.broker.consumers import CONSUME_ACTIVELY, ConsumerManager
-from gantrymq.broker.producers import ProducerManager
-from gantrymq.broker.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.subscriptions import is_tag_type
-from gantrymq.broker.topics import UNIT_SUB_FLAG, TopicConfigManager
+from gantrymq.broker.sessions.consumers import CONSUME_ACTIVELY, ConsumerManager, is_tag_type
+from gantrymq.broker.sessions.producers import ClientChannel, ProducerManager
+from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.tables.topics import UNIT_SUB_FLAG, TopicConfigManager
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.remoting.acl import ACCESS_KEY

@@ -9,8 +9,8 @@ import asyncio
 from functools import partial
 from typing import cast
 
-from gantrymq.broker.consumers import ConsumerManager
-from gantrymq.broker.long_answers import LongAnswers, encode_in_slices
+from gantrymq.broker.answers import LongAnswers, encode_in_slices
+from gantrymq.broker.sessions.consumers import ConsumerManager
 from gantrymq.broker.stored_records import StoredRecords
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.model.message import StoredMessage

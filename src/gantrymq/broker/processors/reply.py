@@ -8,11 +8,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from gantrymq.broker.appends.put_queue import OVERLOAD, PutQueue, WaitingRoom
+from gantrymq.broker.appends.send_properties import is_illegal, read_properties
 from gantrymq.broker.processors.send import Refusal, SendHeader
-from gantrymq.broker.producers import ProducerManager
-from gantrymq.broker.put_queue import OVERLOAD, PutQueue
-from gantrymq.broker.send_properties import is_illegal, read_properties
-from gantrymq.broker.waiting_room import WaitingRoom
+from gantrymq.broker.sessions.producers import ProducerManager
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import GantrymqError

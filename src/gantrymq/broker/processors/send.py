@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 from gantrymq.broker import names
-from gantrymq.broker.put_queue import OVERLOAD, PutQueue
-from gantrymq.broker.queue_locks import RebalanceLockManager
-from gantrymq.broker.send_properties import (
+from gantrymq.broker.appends.put_queue import OVERLOAD, PutQueue
+from gantrymq.broker.appends.send_properties import (
+    UniqueIds,
     broker_marks,
     delay_level,
     is_illegal,
@@ -21,12 +21,11 @@ from gantrymq.broker.send_properties import (
     priority,
     read_properties,
 )
+from gantrymq.broker.appends.wire_messages import WireBatch, WireMessage, measure_batch
+from gantrymq.broker.sessions.queue_locks import RebalanceLockManager
 from gantrymq.broker.statistics import BrokerStatsManager
-from gantrymq.broker.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.topics import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfigManager, being_deleted, describe
-from gantrymq.broker.unique_id import UniqueIds
-from gantrymq.broker.wire_batch import WireBatch, measure_batch
-from gantrymq.broker.wire_message import WireMessage
+from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.tables.topics import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfigManager, being_deleted, describe
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.record import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH_V1

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 
 from gantrymq.broker import names
 from gantrymq.broker.acl.access_control import AccessControl
-from gantrymq.broker.put_queue import OVERLOAD, PutQueue
-from gantrymq.broker.send_properties import is_illegal
+from gantrymq.broker.appends.put_queue import OVERLOAD, PutQueue
+from gantrymq.broker.appends.send_properties import is_illegal
 from gantrymq.broker.statistics import SNDBCK_PUT_NUMS, BrokerStatsManager
-from gantrymq.broker.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.topics import UNIT_SUB_FLAG, TopicConfigManager, being_deleted
+from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.tables.topics import UNIT_SUB_FLAG, TopicConfigManager, being_deleted
 from gantrymq.config.broker_settings import PERM_WRITE, LiveConfig
 from gantrymq.model.message import (
     PROPERTY_DELAY,

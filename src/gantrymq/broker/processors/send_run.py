@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.broker import names
+from gantrymq.broker.appends.put_queue import PutQueue
+from gantrymq.broker.appends.send_properties import broker_marks
+from gantrymq.broker.appends.wire_messages import SendRun, WireSends
 from gantrymq.broker.processors.send import Refusal, SendMessageProcessor, send_answers, sys_flag
-from gantrymq.broker.put_queue import PutQueue
-from gantrymq.broker.send_properties import broker_marks
-from gantrymq.broker.send_run import SendRun
 from gantrymq.broker.statistics import BrokerStatsManager
-from gantrymq.broker.topics import TopicConfigManager
-from gantrymq.broker.wire_sends import WireSends
+from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.record import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH_V1
 from gantrymq.kernels import send_columns

@@ -1,32 +1,66 @@
-"""Which processor answers which request code, and what an account must be allowed to ask.
+"""The broker's table of request codes: the processor of each, and the permission that an account needs.
 
-A code without a row is REQUEST_CODE_NOT_SUPPORTED, and with access control for administrators only.
+A code without a row is REQUEST_CODE_NOT_SUPPORTED, and with access control for administrators only. Requests for
+features that this broker does not have get the answer that RocketMQ gives where the feature is off.
 
-Source: BrokerController.registerProcessor.
+Source: BrokerController.registerProcessor; AdminBrokerProcessor, QueryMessageProcessor, PopMessageProcessor,
+EndTransactionProcessor, RecallMessageProcessor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
-from gantrymq.broker.acl import permissions
-from gantrymq.broker.catch_up import DispatchCatchUp
-from gantrymq.broker.processors.admin_table import admin_routes
-from gantrymq.broker.processors.assignment import QueryAssignmentProcessor
+from gantrymq.broker.acl.access_control import (
+    ADMINISTRATORS,
+    ANY_ACCOUNT,
+    CHECK_CLIENT_CONFIG,
+    END_TRANSACTION,
+    HEART_BEAT,
+    LOCK_BATCH_MQ,
+    QUERY_ASSIGNMENT,
+    UNLOCK_BATCH_MQ,
+    UNREGISTER_CLIENT,
+    Permission,
+    consume,
+    look,
+    read,
+    send,
+    send_back,
+)
+from gantrymq.broker.answers import DispatchCatchUp
+from gantrymq.broker.context import Parts
+from gantrymq.broker.processors.admin_broker import BrokerAdminProcessor
+from gantrymq.broker.processors.admin_clients import ClientAdminProcessor
+from gantrymq.broker.processors.admin_groups import GroupAdminProcessor
+from gantrymq.broker.processors.admin_offsets import OffsetAdminProcessor
+from gantrymq.broker.processors.admin_stats import StatsAdminProcessor
+from gantrymq.broker.processors.admin_topics import TopicAdminProcessor
+from gantrymq.broker.processors.assignment import LockProcessor, QueryAssignmentProcessor
 from gantrymq.broker.processors.clients import ClientManageProcessor
-from gantrymq.broker.processors.consumer_offsets import ConsumerManageProcessor
-from gantrymq.broker.processors.locks import LockProcessor
-from gantrymq.broker.processors.parts import Parts
+from gantrymq.broker.processors.offsets import ConsumerManageProcessor, QueueOffsetProcessor
 from gantrymq.broker.processors.pull import PullMessageProcessor
-from gantrymq.broker.processors.queue_offsets import QueueOffsetProcessor
+from gantrymq.broker.processors.query import QueryMessageProcessor
 from gantrymq.broker.processors.reply import ReplyMessageProcessor
-from gantrymq.broker.processors.route import Route
 from gantrymq.broker.processors.send import SendMessageProcessor
 from gantrymq.broker.processors.send_back import ConsumerSendMsgBackProcessor
 from gantrymq.broker.processors.send_run import SendRunProcessor
-from gantrymq.remoting.codes import RequestCode
-from gantrymq.remoting.command import MAX_FRAME_BYTES
-from gantrymq.remoting.headers.consumer import GetConsumerListByGroupRequestHeader
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.command import MAX_FRAME_BYTES, RemotingCommand
+from gantrymq.remoting.header import CommandHeader
+from gantrymq.remoting.headers.consumer import (
+    GetConsumerConnectionListRequestHeader,
+    GetConsumerListByGroupRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+    GetConsumeStatsRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+    QueryConsumeTimeSpanRequestHeader,
+    QuerySubscriptionByConsumerRequestHeader,
+    QueryTopicsByConsumerRequestHeader,
+)
 from gantrymq.remoting.headers.offset import (
     GetEarliestMsgStoretimeRequestHeader,
     GetMaxOffsetRequestHeader,
@@ -35,10 +69,218 @@ from gantrymq.remoting.headers.offset import (
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from gantrymq.remoting.headers.pull import PullMessageRequestHeader
-from gantrymq.remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from gantrymq.remoting.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    NotificationRequestHeader,
+    PeekMessageRequestHeader,
+    PollingInfoRequestHeader,
+    PopLiteMessageRequestHeader,
+    PopMessageRequestHeader,
+)
+from gantrymq.remoting.headers.pull import PullMessageRequestHeader, QueryMessageRequestHeader
+from gantrymq.remoting.headers.send import (
+    RecallMessageRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
+from gantrymq.remoting.headers.topic import GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.remoting.transport.dispatcher import BodyLimits, RequestDispatcher, RequestHook
+from gantrymq.remoting.transport.dispatcher import BodyLimits, Processor, RequestDispatcher, RequestHook
+
+
+class Route(NamedTuple):
+    """What answers a request code, and what an account must be allowed to ask."""
+
+    processor: Processor
+    permission: Permission
+
+
+_ANSWERS = {
+    RequestCode.GET_TIMER_CHECK_POINT: (ResponseCode.SYSTEM_ERROR, "The checkpoint is null"),
+    RequestCode.GET_TIMER_METRICS: (ResponseCode.SYSTEM_ERROR, "The timer message store is null"),
+    RequestCode.SWITCH_TIMER_ENGINE: (ResponseCode.INVALID_PARAMETER, "broker timerWheelEnable is false"),
+    RequestCode.RECALL_MESSAGE: (ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"),
+    RequestCode.END_TRANSACTION: (ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed"),
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: (
+        ResponseCode.SYSTEM_ERROR,
+        "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC.",
+    ),
+    RequestCode.GET_BROKER_EPOCH_CACHE: (ResponseCode.SYSTEM_ERROR, "this request only for controllerMode "),
+    RequestCode.NOTIFY_BROKER_ROLE_CHANGED: (ResponseCode.SUCCESS, None),
+    RequestCode.RESET_MASTER_FLUSH_OFFSET: (ResponseCode.SUCCESS, None),
+    RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: (ResponseCode.SUCCESS, None),
+    RequestCode.POP_ROLLBACK: (ResponseCode.SUCCESS, None),
+}
+# Refused whatever they ask for. The permissions are those that the same requests need where POP is on.
+_POP: dict[RequestCode, type[CommandHeader]] = {
+    RequestCode.POP_MESSAGE: PopMessageRequestHeader,
+    RequestCode.PEEK_MESSAGE: PeekMessageRequestHeader,
+    RequestCode.NOTIFICATION: NotificationRequestHeader,
+    RequestCode.POLLING_INFO: PollingInfoRequestHeader,
+    RequestCode.ACK_MESSAGE: AckMessageRequestHeader,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: ChangeInvisibleTimeRequestHeader,
+    RequestCode.POP_LITE_MESSAGE: PopLiteMessageRequestHeader,
+}
+_BODIES = {
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: b'{"messageRequestModeMap":{}}',
+    RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: (
+        b'{"runtimeTable":{},"configTable":{},"cgColdReadThreshold":3145728,"globalColdReadThreshold":104857600,'
+        b'"globalAcc":0}'
+    ),
+}
+
+
+def turned_off(config: LiveConfig) -> dict[int, Route]:
+    """A processor for each of these codes."""
+
+    def refuse(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        code, remark = _ANSWERS[RequestCode(request.code)]
+        return request.response(code, remark)
+
+    def refuse_pop(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        remark = f"the broker[{config.broker.broker_ip1}] pop message is forbidden"
+        return request.response(ResponseCode.NO_PERMISSION, remark)
+
+    def give_empty(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return request.response(ResponseCode.SUCCESS, body=_BODIES[RequestCode(request.code)])
+
+    pop = {int(code): Route(refuse_pop, consume(header, topics=("topic",))) for code, header in _POP.items()}
+    return {
+        **dict.fromkeys(map(int, _ANSWERS), Route(refuse, ADMINISTRATORS)),
+        **dict.fromkeys(map(int, _BODIES), Route(give_empty, ADMINISTRATORS)),
+        **pop,
+        RequestCode.BATCH_ACK_MESSAGE: Route(refuse_pop, ADMINISTRATORS),  # its body, which names groups, is not read
+        RequestCode.END_TRANSACTION: Route(refuse, END_TRANSACTION),
+        RequestCode.RECALL_MESSAGE: Route(refuse, send(RecallMessageRequestHeader)),
+    }
+
+
+def admin_routes(parts: Parts) -> dict[int, Route]:
+    """The rows of a broker's table that tools use."""
+    return {
+        **turned_off(parts.config),
+        **_broker(parts),
+        **_topics(parts),
+        **_groups(parts),
+        **_clients(parts),
+        **_statistics(parts),
+        **_queries(parts),
+    }
+
+
+def _broker(parts: Parts) -> dict[int, Route]:
+    broker = BrokerAdminProcessor(
+        parts.config, parts.clock, parts.store, parts.topics, parts.stats, parts.store_stats, parts.puts, parts.outer
+    )
+    return {
+        RequestCode.UPDATE_BROKER_CONFIG: Route(broker.update_config, ADMINISTRATORS),
+        RequestCode.GET_BROKER_CONFIG: Route(broker.get_config, ADMINISTRATORS),
+        RequestCode.GET_BROKER_RUNTIME_INFO: Route(broker.runtime_info, ADMINISTRATORS),
+        RequestCode.GET_BROKER_HA_STATUS: Route(broker.ha_status, ADMINISTRATORS),
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: Route(broker.clean_queues, ADMINISTRATORS),
+        RequestCode.DELETE_EXPIRED_COMMITLOG: Route(broker.delete_expired, ADMINISTRATORS),
+    }
+
+
+def _topics(parts: Parts) -> dict[int, Route]:
+    caught_up = DispatchCatchUp(parts.store)
+    topics = TopicAdminProcessor(
+        parts.config, parts.clock, parts.store, parts.topics, parts.offsets, parts.stats, parts.kept, parts.outer,
+        parts.consumers, parts.holds, parts.puts,
+    )  # fmt: skip
+    return {
+        RequestCode.UPDATE_AND_CREATE_TOPIC: Route(topics.update, ADMINISTRATORS),
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: Route(topics.update_list, ADMINISTRATORS),
+        RequestCode.DELETE_TOPIC_IN_BROKER: Route(topics.delete, ADMINISTRATORS),
+        RequestCode.CLEAN_UNUSED_TOPIC: Route(topics.clean_unused, ADMINISTRATORS),
+        RequestCode.GET_TOPIC_CONFIG: Route(topics.get, look(GetTopicConfigRequestHeader)),
+        RequestCode.GET_ALL_TOPIC_CONFIG: Route(topics.get_all, ADMINISTRATORS),
+        RequestCode.GET_TOPIC_STATS_INFO: Route(caught_up.before(topics.stats), look(GetTopicStatsInfoRequestHeader)),
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Route(topics.list_system, ANY_ACCOUNT),
+    }
+
+
+def _groups(parts: Parts) -> dict[int, Route]:
+    caught_up = DispatchCatchUp(parts.store)
+    groups = GroupAdminProcessor(
+        parts.config, parts.topics, parts.groups, parts.offsets, parts.stats, parts.kept, parts.outer
+    )
+    offsets = OffsetAdminProcessor(
+        parts.config, parts.store, parts.topics, parts.groups, parts.consumers, parts.offsets, parts.kept
+    )
+    return {
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Route(groups.update, ADMINISTRATORS),
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Route(groups.update_list, ADMINISTRATORS),
+        RequestCode.DELETE_SUBSCRIPTIONGROUP: Route(groups.delete, ADMINISTRATORS),
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Route(
+            groups.get, consume(GetSubscriptionGroupConfigRequestHeader, group="group")
+        ),
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Route(groups.get_all, ADMINISTRATORS),
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: Route(groups.forbid, ADMINISTRATORS),
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Route(caught_up.before(offsets.reset), ADMINISTRATORS),
+        RequestCode.CLONE_GROUP_OFFSET: Route(offsets.clone, ADMINISTRATORS),
+        RequestCode.QUERY_CORRECTION_OFFSET: Route(offsets.correction, ADMINISTRATORS),
+        RequestCode.GET_ALL_CONSUMER_OFFSET: Route(offsets.get_all, ADMINISTRATORS),
+        RequestCode.GET_ALL_DELAY_OFFSET: Route(offsets.delay_offsets, ADMINISTRATORS),
+    }
+
+
+def _clients(parts: Parts) -> dict[int, Route]:
+    clients = ClientAdminProcessor(
+        parts.config, parts.clock, parts.store, parts.records, parts.topics, parts.groups, parts.consumers,
+        parts.producers, parts.offsets, parts.address,
+    )  # fmt: skip
+    return {
+        RequestCode.GET_CONSUMER_CONNECTION_LIST: Route(
+            clients.consumers, consume(GetConsumerConnectionListRequestHeader)
+        ),
+        RequestCode.GET_PRODUCER_CONNECTION_LIST: Route(clients.producers, ADMINISTRATORS),
+        RequestCode.GET_ALL_PRODUCER_INFO: Route(clients.all_producers, ADMINISTRATORS),
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: Route(clients.who_consumes, ADMINISTRATORS),
+        RequestCode.QUERY_TOPICS_BY_CONSUMER: Route(
+            clients.topics_of, consume(QueryTopicsByConsumerRequestHeader, group="group")
+        ),
+        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: Route(
+            clients.subscription, consume(QuerySubscriptionByConsumerRequestHeader, group="group", topics=("topic",))
+        ),
+        RequestCode.GET_CONSUMER_RUNNING_INFO: Route(
+            clients.running_info, consume(GetConsumerRunningInfoRequestHeader)
+        ),
+        RequestCode.CONSUME_MESSAGE_DIRECTLY: Route(clients.consume_directly, ADMINISTRATORS),
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Route(
+            clients.status, consume(GetConsumerStatusRequestHeader, group="group", topics=("topic",))
+        ),
+    }
+
+
+def _statistics(parts: Parts) -> dict[int, Route]:
+    caught_up = DispatchCatchUp(parts.store)
+    stats = StatsAdminProcessor(
+        parts.config, parts.clock, parts.store, parts.topics, parts.groups, parts.consumers, parts.offsets, parts.stats,
+        parts.address,
+    )  # fmt: skip
+    return {
+        RequestCode.GET_CONSUME_STATS: Route(
+            caught_up.before(stats.consume_stats), consume(GetConsumeStatsRequestHeader, topics=("topic", "topic_list"))
+        ),
+        RequestCode.GET_BROKER_CONSUME_STATS: Route(caught_up.before(stats.all_consume_stats), ADMINISTRATORS),
+        RequestCode.QUERY_CONSUME_TIME_SPAN: Route(
+            caught_up.before(stats.time_span),
+            consume(QueryConsumeTimeSpanRequestHeader, group="group", topics=("topic",)),
+        ),
+        RequestCode.VIEW_BROKER_STATS_DATA: Route(stats.view, ADMINISTRATORS),
+    }
+
+
+def _queries(parts: Parts) -> dict[int, Route]:
+    caught_up = DispatchCatchUp(parts.store)
+    query = QueryMessageProcessor(parts.config, parts.store, parts.records, parts.consumers)
+    return {
+        RequestCode.QUERY_MESSAGE: Route(caught_up.before(query.query), read(QueryMessageRequestHeader)),
+        RequestCode.VIEW_MESSAGE_BY_ID: Route(caught_up.before(query.view), ADMINISTRATORS),
+        RequestCode.QUERY_CONSUME_QUEUE: Route(caught_up.before(query.queue), ADMINISTRATORS),
+    }
 
 
 def send_processor(parts: Parts) -> SendMessageProcessor:
@@ -49,20 +291,20 @@ def send_processor(parts: Parts) -> SendMessageProcessor:
     )  # fmt: skip
 
 
-def routes(parts: Parts, send: SendMessageProcessor) -> dict[int, Route]:
+def routes(parts: Parts, sends: SendMessageProcessor) -> dict[int, Route]:
     """The whole table: what each request code is answered by, and what it takes to ask."""
-    return {**admin_routes(parts), **_messages(parts, send), **_consumers(parts), **_queues(parts)}
+    return {**admin_routes(parts), **_messages(parts, sends), **_consumers(parts), **_queues(parts)}
 
 
 def dispatcher(
     parts: Parts,
     table: Mapping[int, Route],
-    send: SendMessageProcessor,
+    sends: SendMessageProcessor,
     hooks: Iterable[RequestHook],
     when_closed: Callable[[Channel], None],
 ) -> RequestDispatcher:
     """The processors of ``table`` behind ``hooks``."""
-    together = SendRunProcessor(parts.config, parts.topics, parts.puts, parts.stats, send, parts.answer)
+    together = SendRunProcessor(parts.config, parts.topics, parts.puts, parts.stats, sends, parts.answer)
     processors = {code: route.processor for code, route in table.items()}
     return RequestDispatcher(
         processors,
@@ -86,9 +328,9 @@ def _body_limits(most: int) -> BodyLimits:
     return BodyLimits(most, dict(limits))
 
 
-def _messages(parts: Parts, send: SendMessageProcessor) -> dict[int, Route]:
+def _messages(parts: Parts, sends: SendMessageProcessor) -> dict[int, Route]:
     reply = ReplyMessageProcessor(
-        parts.config, parts.clock, parts.producers, parts.puts, send.check, parts.address
+        parts.config, parts.clock, parts.producers, parts.puts, sends.check, parts.address
     ).reply
     back = ConsumerSendMsgBackProcessor(
         parts.config, parts.topics, parts.groups, parts.records.queued, parts.puts, parts.stats, parts.answer,
@@ -98,16 +340,16 @@ def _messages(parts: Parts, send: SendMessageProcessor) -> dict[int, Route]:
         parts.config, parts.clock, parts.store, parts.topics, parts.groups, parts.consumers, parts.offsets,
         parts.holds, parts.stats, parts.store_stats, parts.access,
     ).pull  # fmt: skip
-    may_pull = permissions.consume(PullMessageRequestHeader, topics=("topic",))
+    may_pull = consume(PullMessageRequestHeader, topics=("topic",))
     # What comes back counts where a queue points to it, which may be a moment after the message was acknowledged.
-    send_back = DispatchCatchUp(parts.store).before(back.send_back)
+    sent_back = DispatchCatchUp(parts.store).before(back.send_back)
     return {
-        RequestCode.SEND_MESSAGE: Route(send.send, permissions.send(SendMessageRequestHeader)),
-        RequestCode.SEND_MESSAGE_V2: Route(send.send, permissions.send(SendMessageRequestHeaderV2)),
-        RequestCode.SEND_BATCH_MESSAGE: Route(send.send, permissions.send(SendMessageRequestHeaderV2)),
-        RequestCode.SEND_REPLY_MESSAGE: Route(reply, permissions.send(SendMessageRequestHeader)),
-        RequestCode.SEND_REPLY_MESSAGE_V2: Route(reply, permissions.send(SendMessageRequestHeaderV2)),
-        RequestCode.CONSUMER_SEND_MSG_BACK: Route(send_back, permissions.send_back(parts.records.topic_at)),
+        RequestCode.SEND_MESSAGE: Route(sends.send, send(SendMessageRequestHeader)),
+        RequestCode.SEND_MESSAGE_V2: Route(sends.send, send(SendMessageRequestHeaderV2)),
+        RequestCode.SEND_BATCH_MESSAGE: Route(sends.send, send(SendMessageRequestHeaderV2)),
+        RequestCode.SEND_REPLY_MESSAGE: Route(reply, send(SendMessageRequestHeader)),
+        RequestCode.SEND_REPLY_MESSAGE_V2: Route(reply, send(SendMessageRequestHeaderV2)),
+        RequestCode.CONSUMER_SEND_MSG_BACK: Route(sent_back, send_back(parts.records.topic_at)),
         RequestCode.PULL_MESSAGE: Route(pull, may_pull),
         RequestCode.LITE_PULL_MESSAGE: Route(pull, may_pull),
     }
@@ -124,36 +366,32 @@ def _consumers(parts: Parts) -> dict[int, Route]:
     caught_up = DispatchCatchUp(parts.store)
     locks = LockProcessor(parts.locks, parts.clock)
     return {
-        RequestCode.HEART_BEAT: Route(clients.heart_beat, permissions.HEART_BEAT),
-        RequestCode.UNREGISTER_CLIENT: Route(clients.unregister, permissions.UNREGISTER_CLIENT),
-        RequestCode.CHECK_CLIENT_CONFIG: Route(clients.check_config, permissions.CHECK_CLIENT_CONFIG),
+        RequestCode.HEART_BEAT: Route(clients.heart_beat, HEART_BEAT),
+        RequestCode.UNREGISTER_CLIENT: Route(clients.unregister, UNREGISTER_CLIENT),
+        RequestCode.CHECK_CLIENT_CONFIG: Route(clients.check_config, CHECK_CLIENT_CONFIG),
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: Route(
-            manage.list_consumers, permissions.consume(GetConsumerListByGroupRequestHeader)
+            manage.list_consumers, consume(GetConsumerListByGroupRequestHeader)
         ),
         RequestCode.UPDATE_CONSUMER_OFFSET: Route(
-            manage.update, permissions.consume(UpdateConsumerOffsetRequestHeader, topics=("topic",))
+            manage.update, consume(UpdateConsumerOffsetRequestHeader, topics=("topic",))
         ),
         RequestCode.QUERY_CONSUMER_OFFSET: Route(
-            caught_up.before(manage.query), permissions.consume(QueryConsumerOffsetRequestHeader, topics=("topic",))
+            caught_up.before(manage.query), consume(QueryConsumerOffsetRequestHeader, topics=("topic",))
         ),
-        RequestCode.QUERY_ASSIGNMENT: Route(assignment.query, permissions.QUERY_ASSIGNMENT),
-        RequestCode.SET_MESSAGE_REQUEST_MODE: Route(assignment.set_mode, permissions.ADMINISTRATORS),
-        RequestCode.LOCK_BATCH_MQ: Route(locks.lock, permissions.LOCK_BATCH_MQ),
-        RequestCode.UNLOCK_BATCH_MQ: Route(locks.unlock, permissions.UNLOCK_BATCH_MQ),
+        RequestCode.QUERY_ASSIGNMENT: Route(assignment.query, QUERY_ASSIGNMENT),
+        RequestCode.SET_MESSAGE_REQUEST_MODE: Route(assignment.set_mode, ADMINISTRATORS),
+        RequestCode.LOCK_BATCH_MQ: Route(locks.lock, LOCK_BATCH_MQ),
+        RequestCode.UNLOCK_BATCH_MQ: Route(locks.unlock, UNLOCK_BATCH_MQ),
     }
 
 
 def _queues(parts: Parts) -> dict[int, Route]:
     queues, caught_up = QueueOffsetProcessor(parts.store), DispatchCatchUp(parts.store)
     return {
-        RequestCode.GET_MAX_OFFSET: Route(
-            caught_up.before(queues.max_offset), permissions.look(GetMaxOffsetRequestHeader)
-        ),
-        RequestCode.GET_MIN_OFFSET: Route(queues.min_offset, permissions.look(GetMinOffsetRequestHeader)),
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Route(
-            caught_up.before(queues.search), permissions.look(SearchOffsetRequestHeader)
-        ),
+        RequestCode.GET_MAX_OFFSET: Route(caught_up.before(queues.max_offset), look(GetMaxOffsetRequestHeader)),
+        RequestCode.GET_MIN_OFFSET: Route(queues.min_offset, look(GetMinOffsetRequestHeader)),
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Route(caught_up.before(queues.search), look(SearchOffsetRequestHeader)),
         RequestCode.GET_EARLIEST_MSG_STORETIME: Route(
-            caught_up.before(queues.earliest), permissions.look(GetEarliestMsgStoretimeRequestHeader)
+            caught_up.before(queues.earliest), look(GetEarliestMsgStoretimeRequestHeader)
         ),
     }

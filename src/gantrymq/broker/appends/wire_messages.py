@@ -1,28 +1,38 @@
-"""A batch as it came over the wire, made into records by a kernel, without a look into its messages here.
+"""Messages as they came over the wire, made into records by kernels: one, a batch, or a run of sends.
 
-All messages of a batch have topic, queue, times and hosts in common; bodies and properties are copied as they are.
+The properties of one message are copied, not put together again. All messages of a batch share topic, queue, times and
+hosts; their bodies and properties are copied. A run is the plain sends to one topic that one read of a connection
+brought; a kernel reads them off their frames.
 
-Source: MessageExtEncoder.encode(MessageExtBatch).
+Source: MessageExtEncoder.encode, MessageExtEncoder.encode(MessageExtBatch), SendMessageRequestHeaderV2.
 """
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from gantrymq.broker.appends.send_properties import ACTED_ON
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import RemotingCommandError
 from gantrymq.format import record
 from gantrymq.format.properties import decode_properties
-from gantrymq.format.record import BLANK_SIZE
-from gantrymq.kernels import codes
-from gantrymq.kernels.api import encode_wire_batch, measure_wire_batch
-from gantrymq.kernels.arrays import read_only
+from gantrymq.format.record import BLANK_SIZE, BORN_HOST_AT
+from gantrymq.kernels import codes, send_columns
+from gantrymq.kernels.api import encode_sends, encode_wire_batch, measure_wire_batch, read_sends
+from gantrymq.kernels.arrays import Bytes, read_only
+from gantrymq.kernels.send_columns import PHY_OFFSET, QUEUE_ID, QUEUE_OFFSET
+from gantrymq.model import flags
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
+from gantrymq.remoting.codes import RequestCode
+from gantrymq.remoting.command_run import CommandRun
 from gantrymq.remoting.message_batch import MAX_PROPERTIES_LENGTH
 from gantrymq.store.log.appendable import AppendableBatch, NextOffsets, template_of
 from gantrymq.store.log.mapped_file import MappedFile
@@ -207,3 +217,159 @@ def find_spans(raw: bytes) -> list[tuple[int, int, int, int]]:
             raise RemotingCommandError(f"a message of {size} bytes with properties of {properties}")
         spans.append((flag, begin, body_end, position))
     return spans
+
+
+@dataclass(slots=True)
+class WireMessage(WireRecords):
+    """A SEND_MESSAGE; ``properties`` are those of its record, encoded, each with its trailing separator."""
+
+    flag: int
+    properties: bytes
+
+    def measure(self, store_host: Host) -> int:
+        """How much room its record takes."""
+        return self.template(store_host).size_bytes + len(self.body) + len(self.properties)
+
+    def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> PhyOffsets:
+        """Write the record behind the last byte of a file that has room; its physical offset."""
+        phy_offset = file.file_from_offset + file.wrote_position
+        template = self.template(store_host)
+        file.write(
+            self._encode(template, self.body, self.flag, self.properties, queue_offset, phy_offset, store_timestamp_ms)
+        )
+        return [phy_offset]
+
+
+_MOST = 512
+_TEXT_BYTES = 256 * 1024
+_FEWEST = 2  # one alone is as quick in the ordinary way
+
+
+class SendRun(CommandRun):
+    """Sends that are plain as ``gantrymq.kernels.read_sends`` has it.
+
+    ``columns`` (int64, the rows of ``gantrymq.kernels.send_columns``) has one column for each, ``text`` is their
+    properties, ``wire`` the read they came with; both lengths and ``largest_queue_id`` are over all of them.
+    """
+
+    __slots__ = (
+        "body_bytes", "columns", "largest_queue_id", "longest_body_bytes", "longest_properties_bytes", "text", "topic",
+        "unique_key_bytes", "wire",
+    )  # fmt: skip
+
+    wire: Bytes
+    text: Bytes
+    columns: NDArray[np.int64]
+    topic: str
+    body_bytes: int
+    unique_key_bytes: int
+    longest_body_bytes: int
+    longest_properties_bytes: int
+    largest_queue_id: int
+
+    def __len__(self) -> int:
+        return int(self.columns.shape[1])
+
+
+class FindSendRun:
+    """Finds runs of SEND_MESSAGE_V2, with memory of its own. Thread rule: the event loop's thread."""
+
+    code = int(RequestCode.SEND_MESSAGE_V2)
+
+    def __init__(self) -> None:
+        names = [name.encode() for name in sorted(ACTED_ON)]
+        self._acted_on = read_only(b"".join(names))
+        self._ends = np.cumsum([len(name) for name in names], dtype=np.int64)
+        self._columns = np.empty((send_columns.N_ROWS, _MOST), np.int64)
+        self._seen = np.empty((2, send_columns.MAX_NAMES), np.int64)
+        self._text = np.empty(_TEXT_BYTES, np.uint8)
+
+    def __call__(self, data: bytes, begin: int) -> SendRun | None:
+        """The plain sends that the frames at ``data[begin:]`` begin with; None for fewer than two."""
+        wire, columns = read_only(data), self._columns
+        count, end, used, bodies, keys, body, properties, queue_id = read_sends(
+            wire, begin, columns, self._text, self._acted_on, self._ends, self._seen
+        )
+        if count < _FEWEST:
+            return None
+        run = SendRun(self.code, data, begin, end)
+        run.wire, run.text = wire, self._text[:used].copy()
+        run.columns = np.ascontiguousarray(columns[:, :count])
+        topic_at, length = int(columns[send_columns.TOPIC_AT, 0]), int(columns[send_columns.TOPIC_LENGTH, 0])
+        run.topic = data[topic_at : topic_at + length].decode("ascii")
+        run.body_bytes, run.unique_key_bytes, run.largest_queue_id = bodies, keys, queue_id
+        run.longest_body_bytes, run.longest_properties_bytes = body, properties
+        return run
+
+
+class _Common(NamedTuple):
+    """What the records of a topic and two hosts have in common, as ``encode_sends`` takes it."""
+
+    front: Bytes
+    topic: Bytes
+    marks: Bytes
+    host_flags: int
+    store_timestamp_at: int
+
+
+@lru_cache(maxsize=1024)
+def _common(topic: str, born_host: Host, store_host: Host, marks: bytes) -> _Common:
+    template = template_of(topic, born_host, store_host)
+    empty = template.encode(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, b"", b"")
+    front, behind = cut_empty(empty, template)
+    store_timestamp_at = BORN_HOST_AT + len(template.born_host)
+    return _Common(read_only(front), read_only(behind), read_only(marks), template.host_flags, store_timestamp_at)
+
+
+@dataclass(slots=True)
+class WireSends(WireRecords):
+    """A run of SEND_MESSAGE_V2 with ``marks`` behind the properties of each.
+
+    ``sys_flag`` is set in each message's own; ``queue_id`` is the first one's, ``body`` are their frames.
+    """
+
+    run: SendRun
+    marks: bytes
+
+    def measure(self, store_host: Host) -> int:
+        """How much room their records take."""
+        run, each = self.run, self.template(store_host).size_bytes + len(self.marks)
+        return len(run) * each + run.body_bytes + len(run.text)
+
+    def append(
+        self, file: MappedFile, next_offsets: NextOffsets, store_timestamp_ms: int, store_host: Host
+    ) -> PutMessageResult:
+        """Write the records behind the last byte of a file that has room, each with the next offset of its queue."""
+        run, topic, begin = self.run, self.topic, file.wrote_position
+        common, columns = _common(self.topic, self.born_host, store_host, self.marks), self.run.columns
+        before = [next_offsets.get((topic, queue_id), 0) for queue_id in range(run.largest_queue_id + 1)]
+        offsets = np.array(before, np.int64)
+        end = encode_sends(
+            file.write_array, begin, file.file_from_offset, run.wire, run.text, columns, common.front, common.topic,
+            common.marks, common.host_flags | self.sys_flag, flags.HOSTS_V6, common.store_timestamp_at,
+            store_timestamp_ms, offsets,
+        )  # fmt: skip
+        file.advance(end - begin)
+        for queue_id, (old, new) in enumerate(zip(before, offsets.tolist(), strict=True)):
+            if new != old:
+                next_offsets[topic, queue_id] = new
+        places = columns[PHY_OFFSET].tolist()
+        return PutMessageResult(
+            PutMessageStatus.PUT_OK, topic, self.queue_id, places[0], int(columns[QUEUE_OFFSET, 0]), end - begin,
+            store_timestamp_ms, store_host, places,
+        )  # fmt: skip
+
+    def each(self, result: PutMessageResult) -> list[PutMessageResult]:
+        """What became of each of them, where all were stored."""
+        ends = [*result.phy_offsets[1:], result.end_offset]
+        rows = zip(
+            self.run.columns[QUEUE_ID].tolist(), self.run.columns[QUEUE_OFFSET].tolist(), result.phy_offsets, ends,
+            strict=True,
+        )  # fmt: skip
+        return [
+            PutMessageResult(
+                result.status, self.topic, queue_id, place, queue_offset, end - place, result.store_timestamp_ms,
+                result.store_host,
+            )
+            for queue_id, queue_offset, place, end in rows
+        ]  # fmt: skip

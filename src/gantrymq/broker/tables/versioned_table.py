@@ -1,9 +1,10 @@
-"""A table in the shape that RocketMQ's configuration files have it.
+"""A table in the shape of RocketMQ's configuration files, and its version.
 
-The fields of an object stand in the order of their names, those that are null are left out; the entries of a map keep
-the order they came in, which after loading a file is that file's; keys that are numbers stay numbers.
+The fields of an object stand in the order of their names, and null fields are left out. The entries of a map keep the
+order in which they came; after a load that is the order of the file. Keys that are numbers stay numbers. Name servers
+and slaves compare versions to see which table is newer.
 
-Source: RemotingSerializable over fastjson2.
+Source: DataVersion, RemotingSerializable over fastjson2.
 """
 
 from __future__ import annotations
@@ -13,7 +14,21 @@ from typing import Any
 
 import msgspec
 
+from gantrymq.clock import Clock
 from gantrymq.model.java import string_hash
+from gantrymq.remoting.bodies.topic import DataVersion
+
+
+class TableVersion:
+    """The version of a table that changes. ``value`` is replaced, never changed, so that it may be kept."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.value = DataVersion(timestamp=clock.now_ms())
+
+    def next(self) -> None:
+        """The table has changed."""
+        self.value = DataVersion(timestamp=self._clock.now_ms(), counter=self.value.counter + 1)
 
 
 def persisted(value: Any) -> Any:

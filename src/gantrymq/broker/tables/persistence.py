@@ -1,6 +1,7 @@
-"""The broker's tables on disk, under ``config/``: each is saved whole when it has changed.
+"""The broker's tables on disk, under ``config/``: each is written as a whole when it has changed.
 
-The table is copied on the event loop and written in a thread of its own, so nobody waits who need not.
+The table is copied on the event loop and written by a thread, so that no request waits for the disk. The decoders that
+read the tables at a start are also used by tools that check a store without a broker.
 
 Source: ConfigManager, BrokerPathConfigHelper.
 """
@@ -14,7 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from gantrymq.broker.tables.offsets import ConsumerOffsetManager
+from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.tables.topics import TopicConfigManager
+from gantrymq.clock import SystemClock
+from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import GantrymqError, StoreError, UnusableFileError
+from gantrymq.format.names import CONSUMER_OFFSET
 from gantrymq.fs.api import FileSystem
 from gantrymq.logs import get_logger
 from gantrymq.store.config_files import ConfigFile, table_problems
@@ -128,3 +135,16 @@ def _load(table: Table, file: ConfigFile) -> None:
             file=file.path.name,
             reason=file.refused,
         )
+
+
+TableDecoders = dict[str, Callable[[dict[str, Any]], None]]
+
+
+def table_decoders() -> TableDecoders:
+    """By the name of its file, what takes over a table; raises ValueError or GantrymqError for one of a wrong shape."""
+    config, clock = LiveConfig(), SystemClock()
+    return {
+        TOPICS: TopicConfigManager(config, clock).load,
+        SUBSCRIPTION_GROUP: SubscriptionGroupManager(config, clock).load,
+        CONSUMER_OFFSET: ConsumerOffsetManager(config, clock).load,
+    }

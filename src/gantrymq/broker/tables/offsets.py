@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gantrymq.broker.persisted import in_hash_map_order, persisted
-from gantrymq.broker.versions import TableVersion
+from gantrymq.broker.tables.versioned_table import TableVersion, in_hash_map_order, persisted
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import RemotingError

@@ -14,9 +14,8 @@ from typing import Any
 import msgspec
 
 from gantrymq.broker import names
-from gantrymq.broker.attributes import TOPIC_ATTRIBUTES, WrongAttributeError, alter
-from gantrymq.broker.persisted import persisted
-from gantrymq.broker.versions import TableVersion
+from gantrymq.broker.tables.attributes import TOPIC_ATTRIBUTES, WrongAttributeError, alter
+from gantrymq.broker.tables.versioned_table import TableVersion, persisted
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import PERM_INHERIT, PERM_READ, PERM_WRITE, LiveConfig
 from gantrymq.errors import RemotingError

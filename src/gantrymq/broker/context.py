@@ -6,19 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gantrymq.broker.acl.access_control import AccessControl
-from gantrymq.broker.consumers import ConsumerManager
-from gantrymq.broker.long_polling import PullRequestHoldService
-from gantrymq.broker.offsets import ConsumerOffsetManager
+from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.outer_api import BrokerOuterAPI
-from gantrymq.broker.persistence import ConfigPersistence
-from gantrymq.broker.producers import ProducerManager
-from gantrymq.broker.put_queue import PutQueue
-from gantrymq.broker.queue_locks import RebalanceLockManager
-from gantrymq.broker.statistics import BrokerStatsManager
-from gantrymq.broker.store_stats import StoreStatsService
+from gantrymq.broker.sessions.consumers import ConsumerManager
+from gantrymq.broker.sessions.long_polling import PullRequestHoldService
+from gantrymq.broker.sessions.producers import ProducerManager
+from gantrymq.broker.sessions.queue_locks import RebalanceLockManager
+from gantrymq.broker.statistics import BrokerStatsManager, StoreStatsService
 from gantrymq.broker.stored_records import StoredRecords
-from gantrymq.broker.subscription_groups import SubscriptionGroupManager
-from gantrymq.broker.topics import TopicConfigManager
+from gantrymq.broker.tables.offsets import ConsumerOffsetManager
+from gantrymq.broker.tables.persistence import ConfigPersistence
+from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.remoting.transport.channel import Channel

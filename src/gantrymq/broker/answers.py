@@ -1,0 +1,80 @@
+"""Answers that have to wait: for dispatch to catch up, or because they are long.
+
+A message is acknowledged when it is in the log, and is in its queue a moment later. RocketMQ's dispatcher is usually
+there before the next request; here a question about queues waits for it.
+
+A long answer, such as the statistics of a topic of 65,536 queues, would block the event loop for half a second if made
+at once. It cannot be made on another thread, because most tables it reads belong to the event loop's thread. Long
+answers are therefore made one at a time, in slices, and only for connections that read their answers.
+
+Thread rule: the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+
+from gantrymq.errors import RemotingConnectError
+from gantrymq.remoting.body import Body
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.dispatcher import Answer, Processor
+from gantrymq.remoting.transport.turns import in_slices
+from gantrymq.store.message_store import MessageStore
+
+_MOST_S = 1.0
+_LOOK_EVERY_S = 0.001
+
+
+class DispatchCatchUp:
+    """Lets processors wait for the dispatcher, for a second at most. Thread rule: the event loop's thread."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def before(self, processor: Processor) -> Processor:
+        """The processor, called once all that is in the log now is in its queues."""
+
+        def process(channel: Channel, request: RemotingCommand) -> Answer | Awaitable[Answer]:
+            if not self._store.dispatch_behind_bytes:
+                return processor(channel, request)
+            return self._later(processor, channel, request)
+
+        return process
+
+    async def _later(self, processor: Processor, channel: Channel, request: RemotingCommand) -> Answer:
+        loop, wanted = asyncio.get_running_loop(), self._store.max_phy_offset
+        deadline = loop.time() + _MOST_S
+        while self._store.dispatched_offset < wanted and loop.time() < deadline:
+            await asyncio.sleep(_LOOK_EVERY_S)
+        answer = processor(channel, request)
+        return answer if answer is None or isinstance(answer, RemotingCommand) else await answer
+
+
+_SHORT_ITEMS = 256  # up to here it is no long answer
+
+
+class LongAnswers:
+    """Lets one long answer at a time be made. Thread rule: the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    @asynccontextmanager
+    async def turn(self, channel: Channel, items: int) -> AsyncIterator[None]:
+        """Wait for the turn to make an answer about ``items``; raises RemotingConnectError on a closed channel."""
+        if items <= _SHORT_ITEMS:
+            yield
+            return
+        await channel.writable()
+        async with self._lock:
+            if channel.is_closed:
+                raise RemotingConnectError(channel.address, "the connection was closed")
+            yield
+
+
+async def encode_in_slices(body: Body) -> bytes:
+    """What :meth:`Body.encode` gives, in turns of the event loop."""
+    return b"".join([piece async for piece in in_slices(body.pieces())])

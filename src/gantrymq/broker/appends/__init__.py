@@ -1,0 +1,1 @@
+"""Messages on their way from the wire into the store."""

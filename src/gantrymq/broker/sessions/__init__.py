@@ -1,0 +1,1 @@
+"""Connected clients: producers, consumers, held pulls, queue locks."""

@@ -1,0 +1,1 @@
+"""What the broker keeps under config/: topics, groups, offsets."""
