@@ -19,7 +19,7 @@ _ROOT = Path(__file__).parent
 class KernelBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     """A wheel holds the library for every variant of this machine's processors, so it is for this platform.
 
-    An editable install holds none: a checkout builds its own (``gantrymq.kernels.library``).
+    An editable install holds none: a checkout builds its own (``gantrymq.kernels.loader``).
     """
 
     PLUGIN_NAME = "custom"
@@ -35,7 +35,7 @@ class KernelBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             return
         sys.path.insert(0, str(_ROOT / "src"))
         from gantrymq.kernels.build import build
-        from gantrymq.kernels.library import INDEX
+        from gantrymq.kernels.loader import INDEX
         from gantrymq.kernels.variants import variants_of
 
         folder = _ROOT / "build" / "kernels"

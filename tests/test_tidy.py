@@ -74,7 +74,7 @@ IMPURE_CALLS = {
 }
 PURE_BUT = {
     "gantrymq.remoting.transport": "where bytes meet sockets",
-    "gantrymq.kernels.library": "opens the library of compiled kernels, under a lock",
+    "gantrymq.kernels.loader": "opens the library of compiled kernels, under a lock",
     "gantrymq.kernels.variants": "asks what the processor is",
     "gantrymq.kernels.sources": "reads the sources of kernels, to see what has changed",
     "gantrymq.kernels.compiler": "a program of its own that writes object files",

@@ -21,7 +21,7 @@ import pytest
 if TYPE_CHECKING:
     from gantrymq.embedded.async_broker import AsyncEmbeddedBroker
     from gantrymq.embedded.broker import EmbeddedBroker
-    from gantrymq.embedded.life import Setting
+    from gantrymq.embedded.restartable_broker import Setting
 
 MARKER = "rocketmq"
 INI_SETTINGS = "rocketmq_settings"

@@ -13,7 +13,7 @@ from test_index import PlainIndexFile, filled, numbers
 from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, decode_entry
 from gantrymq.kernels.arrays import int64s
 from gantrymq.store.index import index_file as held_entries
-from gantrymq.store.index.index_file import HeldEntries
+from gantrymq.store.index.index_file import IndexRevalidator
 from gantrymq.store.log.record_batch import IndexEntries
 
 STORED_MS = 1_700_000_000_000
@@ -36,7 +36,7 @@ def made_of(slots: int, entries: int, said: Entries) -> PlainIndexFile:
 def confirmed(raw: bytes, held: int, fresh: PlainIndexFile, said: Entries, parts: int) -> tuple[bytes, int, list[int]]:
     """What ``raw`` becomes by a log that says ``said``: (its bytes, how many entries of those it had, the numbers)."""
     file = np.frombuffer(bytearray(raw), np.uint8)
-    old = HeldEntries(file, fresh.slots, fresh.entries, held)
+    old = IndexRevalidator(file, fresh.slots, fresh.entries, held)
     header = int64s(numbers(PlainIndexFile(fresh.slots, fresh.entries).header))
     codes, offsets = int64s([code for code, _ in said]), int64s([offset for _, offset in said])
     hashes, *rest = IndexEntries.of_each(codes, offsets, int64s([STORED_MS] * len(said)))

@@ -20,8 +20,8 @@ from gantrymq import kernels
 from gantrymq.errors import KernelsError
 from gantrymq.kernels import api, build, jit, variants
 from gantrymq.kernels.arrays import read_only
-from gantrymq.kernels.library import FOLDER, library, read_index
-from gantrymq.kernels.native import Kernel
+from gantrymq.kernels.calls import Kernel
+from gantrymq.kernels.loader import FOLDER, library, read_index
 from gantrymq.kernels.signatures import calls
 
 needs_linker = pytest.mark.skipif(build.linker() is None, reason="no C compiler here: LLVM links at each start")

@@ -13,7 +13,7 @@ from stream_cases import Stream
 
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.config.broker_settings import LiveConfig
-from gantrymq.embedded.life import DEFAULTS
+from gantrymq.embedded.restartable_broker import DEFAULTS
 from gantrymq.embedded.standalone import Extras, Standalone
 from gantrymq.errors import ConfigError, RemotingError
 from gantrymq.namesrv.settings import NamesrvConfig

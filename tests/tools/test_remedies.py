@@ -398,7 +398,7 @@ def fill_slot_of_a_lost_message(store: SmallStore) -> None:
     store.write_unit(PRE_BLANK, 30)
 
 
-def begin_anew(store: SmallStore) -> None:
+def restart_at_zero(store: SmallStore) -> None:
     """A topic was deleted and made anew, and its one new message stands behind the deleted ones."""
     store.write_log(store.unit(79).phy_offset + QUEUE_OFFSET_AT, bytes(8))
 
@@ -422,7 +422,7 @@ def test_a_last_entry_whose_message_is_gone_is_for_salvage(tmp_path: Path) -> No
 
 NOTHING_TO_DO: dict[str, tuple[Callable[[SmallStore], None], Kind]] = {
     "filled slot": (fill_slot_of_a_lost_message, Kind.QUEUE_FILLED),
-    "queue made anew": (begin_anew, Kind.QUEUE_ENTRY_ANEW),
+    "queue made anew": (restart_at_zero, Kind.QUEUE_ENTRY_ANEW),
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gantrymq.errors import SyncFailedError
-from gantrymq.store.index.index_dispatch import IndexBeside
+from gantrymq.store.index.index_dispatch import IndexWorker
 
 
 class Dispatcher:
@@ -30,7 +30,7 @@ class Dispatcher:
 
 
 def beside(dispatcher: Any) -> Any:
-    return IndexBeside(dispatcher)
+    return IndexWorker(dispatcher)
 
 
 def test_the_caller_goes_on_and_the_end_waits_for_all() -> None:

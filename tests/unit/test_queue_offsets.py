@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gantrymq.store.queue.queue_dispatch import believable, going_on
+from gantrymq.store.queue.queue_dispatch import going_on, repaired_offsets
 
 FAR = 10**12  # so far into the log that any offset of these tests fits in front
 
@@ -11,7 +11,7 @@ FAR = 10**12  # so far into the log that any offset of these tests fits in front
 def mended(offsets: list[int], expected: int | None, phy_offset: int = FAR, apart: int = 100) -> list[int]:
     """What is believed of records that lie ``apart`` bytes from each other."""
     given = np.array(offsets, np.int64)
-    return believable(given, phy_offset + apart * np.arange(len(given)), expected).tolist()
+    return repaired_offsets(given, phy_offset + apart * np.arange(len(given)), expected).tolist()
 
 
 @pytest.mark.parametrize("expected", [5, None])
@@ -95,6 +95,6 @@ def test_queues_just_go_on_where_nothing_would_be_mended(seed: int) -> None:
         for queue, goes_on in enumerate(going_on(claimed, lie_at, begins, expected).tolist()):
             own = slice(begins[queue], begins[queue] + lengths[queue])
             given, next_one = claimed[own], int(expected[queue])
-            assert goes_on == (next_one >= 0 and believable(given, lie_at[own], next_one) is given)
+            assert goes_on == (next_one >= 0 and repaired_offsets(given, lie_at[own], next_one) is given)
             found.add((goes_on, next_one))
     assert len(found) > 5

@@ -25,7 +25,7 @@ from gantrymq.store.message_store import MessageStore
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class BrokerContext:
     """The broker, taken apart. ``answer`` sends a frame once the topics it may rest on are settled.
 
     ``access`` is None where access control is off.

@@ -21,7 +21,7 @@ from pathlib import Path
 from gantrymq.broker.acl.access_control import WATCH_INTERVAL_MS, AccessControl
 from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.appends.wire_messages import FindSendRun
-from gantrymq.broker.context import Parts
+from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.ports import ReservedPorts
 from gantrymq.broker.processors.table import dispatcher, routes, send_processor
@@ -48,7 +48,7 @@ from gantrymq.errors import GantrymqError
 from gantrymq.format.names import CONSUMER_OFFSET
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.kernels.library import library
+from gantrymq.kernels.loader import library
 from gantrymq.logs import get_logger
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.client import RemotingClient
@@ -123,7 +123,7 @@ class BrokerServer:
             self.store = await asyncio.get_running_loop().run_in_executor(None, self._open_store)
             self.config.store = self.store.config
             try:
-                self._make_parts()
+                self._make_context()
                 await self._server.start(broker.bind_address, self.port)
                 if reserved.vip is not None:
                     await self._server.listen_too(reserved.vip)
@@ -198,9 +198,9 @@ class BrokerServer:
             if topics:
                 log.warning("the table of topics is lost", path=str(paths.config), reason=describe(topics))
 
-    def _make_parts(self) -> None:
+    def _make_context(self) -> None:
         self.puts = PutQueue(self.store, self.config, self.store_stats)
-        parts = Parts(
+        context = BrokerContext(
             config=self.config,
             clock=self._clock,
             store=self.store,
@@ -221,13 +221,13 @@ class BrokerServer:
             address=self.address,
             answer=self._answer,
         )
-        send = send_processor(parts)
-        self.routes = routes(parts, send)
+        send = send_processor(context)
+        self.routes = routes(context, send)
         hooks = self._hooks
         if self._acl is not None:
             self._acl.require({code: route.permission for code, route in self.routes.items()})
             hooks = (*hooks, self._acl.refusal)
-        self.dispatcher = dispatcher(parts, self.routes, send, hooks, self._channel_closed)
+        self.dispatcher = dispatcher(context, self.routes, send, hooks, self._channel_closed)
         broker = self.config.broker
         self._server = RemotingServer(
             self.dispatcher,

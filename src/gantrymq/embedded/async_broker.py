@@ -16,7 +16,7 @@ from typing import Self, TypeVar
 
 from gantrymq.clock import ShiftedClock
 from gantrymq.embedded.broker import EmbeddedBroker
-from gantrymq.embedded.life import Settings
+from gantrymq.embedded.restartable_broker import Settings
 from gantrymq.model.message import StoredMessage
 
 T = TypeVar("T")

@@ -28,7 +28,7 @@ from gantrymq.client.arguments import checks_arguments, flag, number, seconds, t
 from gantrymq.client.loop_thread import LoopThread, close_when_dropped
 from gantrymq.clock import ShiftedClock
 from gantrymq.embedded import stored
-from gantrymq.embedded.life import BrokerLife, Settings
+from gantrymq.embedded.restartable_broker import RestartableBroker, Settings
 from gantrymq.errors import RemotingError, StoreClosedError
 from gantrymq.model.message import StoredMessage
 from gantrymq.model.message_queue import MOST_QUEUES
@@ -41,8 +41,9 @@ class EmbeddedBroker:
     """A broker to test against, or to ship inside a program. Thread rule: any thread.
 
     ``store`` is its directory, made where it is missing; without one it is temporary and goes with :meth:`close`.
-    ``settings`` are keys of RocketMQ's broker, store and name server, over :data:`gantrymq.embedded.life.DEFAULTS`
-    (raises ConfigError). Ports 0 are free ones. ``clock`` is the broker's: moving it makes delayed messages due.
+    ``settings`` are keys of RocketMQ's broker, store and name server, over
+    :data:`gantrymq.embedded.restartable_broker.DEFAULTS` (raises ConfigError). Ports 0 are free ones. ``clock`` is
+    the broker's: moving it makes delayed messages due.
 
     Ready when the broker's route answers. Raises what BrokerServer.start raises: StoreLockedError, RemotingError, …
     """
@@ -56,7 +57,7 @@ class EmbeddedBroker:
         listen_port: int = 0,
     ) -> None:
         path = Path(store or "")
-        self._life = BrokerLife(path, settings or {}, namesrv_port=namesrv_port, listen_port=listen_port)
+        self._life = RestartableBroker(path, settings or {}, namesrv_port=namesrv_port, listen_port=listen_port)
         self._loop: LoopThread | None = None
         self._drops: list[finalize[..., EmbeddedBroker]] = []
         self._is_closed = False

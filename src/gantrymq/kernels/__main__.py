@@ -4,7 +4,7 @@ import sys
 import time
 
 from gantrymq.errors import KernelsError
-from gantrymq.kernels.library import FOLDER, library, read_index
+from gantrymq.kernels.loader import FOLDER, library, read_index
 
 
 def main() -> int:

@@ -4,7 +4,7 @@ Each name is the kernel of that name in the module it says, where its documentat
 machine code, and compiles it where there is none yet (``native``).
 """
 
-from gantrymq.kernels.native import Kernel
+from gantrymq.kernels.calls import Kernel
 
 crc32 = Kernel("crc", "crc32")
 scan = Kernel("scan", "scan")

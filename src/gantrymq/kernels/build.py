@@ -30,8 +30,8 @@ from typing import Any
 import orjson
 
 from gantrymq.errors import KernelsError
-from gantrymq.kernels.library import FOLDER, INDEX, object_path, read_index, stamp
-from gantrymq.kernels.native import kinds_of
+from gantrymq.kernels.calls import kinds_of
+from gantrymq.kernels.loader import FOLDER, INDEX, object_path, read_index, stamp
 from gantrymq.kernels.signatures import calls
 from gantrymq.kernels.sources import kernel_digest, kernel_sources
 from gantrymq.kernels.variants import VARIANTS, Variant, choose, variants_of

@@ -11,8 +11,8 @@ where an output was too small for row ``done``; ``used`` bytes or elements of it
 from gantrymq.kernels.arrays import Bytes, Int32s, Int64s, Scratch
 from gantrymq.kernels.codes import PROPERTIES_AT, PROPERTIES_LENGTH, RECORDS_AHEAD, STOP_DONE, STOP_FULL
 from gantrymq.kernels.entries import find_byte, find_value, next_entry, same_bytes
+from gantrymq.kernels.intrinsics import CACHE_LINE, copy, prefetch
 from gantrymq.kernels.jit import helper, kernel
-from gantrymq.kernels.machine import CACHE_LINE, copy, prefetch
 from gantrymq.kernels.text import copy_repaired, is_well_formed
 
 _SPACE = 0x20

@@ -26,8 +26,8 @@ import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic
 
+from gantrymq.kernels.calls import Kernel, kinds_of
 from gantrymq.kernels.codes import RESULT_WORDS
-from gantrymq.kernels.native import Kernel, kinds_of
 from gantrymq.kernels.signatures import calls
 from gantrymq.kernels.variants import VARIANTS, Variant
 

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from gantrymq.kernels.arrays import Bytes
-from gantrymq.kernels.jit import helper, kernel
-from gantrymq.kernels.machine import (
+from gantrymq.kernels.intrinsics import (
     BLOCK,
     HAS_CLMUL,
     HAS_WIDE_CLMUL,
@@ -36,6 +35,7 @@ from gantrymq.kernels.machine import (
     wide_load,
     wide_repeat,
 )
+from gantrymq.kernels.jit import helper, kernel
 
 _POLYNOMIAL = 0x104C11DB7
 _WIDE_BYTES = WIDE_LANES * BLOCK

@@ -25,8 +25,8 @@ from gantrymq.kernels.arrays import Bytes, Int64s
 from gantrymq.kernels.codes import STOP_DONE, STOP_FULL_FILE, STOP_LENGTH
 from gantrymq.kernels.crc import crc_of
 from gantrymq.kernels.entries import PROPERTY_SEPARATOR
+from gantrymq.kernels.intrinsics import copy, store_i16, store_i32, store_i64
 from gantrymq.kernels.jit import helper, kernel
-from gantrymq.kernels.machine import copy, store_i16, store_i32, store_i64
 from gantrymq.model.flags import BORN_HOST_V6, STORE_HOST_V6
 from gantrymq.model.message import PROPERTY_CRC32
 

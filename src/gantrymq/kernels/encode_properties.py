@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from gantrymq.kernels.arrays import Bytes, Int64s
 from gantrymq.kernels.entries import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from gantrymq.kernels.intrinsics import copy
 from gantrymq.kernels.jit import kernel
-from gantrymq.kernels.machine import copy
 
 
 @kernel

@@ -10,8 +10,7 @@ Source: MessageDecoder.string2messageProperties.
 import numpy as np
 
 from gantrymq.kernels.arrays import Bytes
-from gantrymq.kernels.jit import helper
-from gantrymq.kernels.machine import (
+from gantrymq.kernels.intrinsics import (
     CACHE_LINE,
     WINDOW,
     load_half_word,
@@ -20,6 +19,7 @@ from gantrymq.kernels.machine import (
     prefetch,
     trailing_zeros,
 )
+from gantrymq.kernels.jit import helper
 
 NAME_VALUE_SEPARATOR = 0x01
 PROPERTY_SEPARATOR = 0x02

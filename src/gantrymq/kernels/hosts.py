@@ -11,8 +11,8 @@ import numpy as np
 from gantrymq.kernels.arrays import Bytes, Int32s, Int64s
 from gantrymq.kernels.codes import MAX_HOST_TEXT, STOP_DONE, STOP_FULL
 from gantrymq.kernels.entries import same_bytes
+from gantrymq.kernels.intrinsics import copy, load_i16, load_i32
 from gantrymq.kernels.jit import helper, kernel
-from gantrymq.kernels.machine import copy, load_i16, load_i32
 from gantrymq.model.flags import STORE_HOST_V6
 
 _MAX_ID_TEXT = 56

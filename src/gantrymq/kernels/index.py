@@ -29,8 +29,8 @@ from gantrymq.kernels.codes import (
 )
 from gantrymq.kernels.dispatch_properties import Spans, dispatch_properties
 from gantrymq.kernels.entries import find_byte, prefetch_entries, same_bytes
+from gantrymq.kernels.intrinsics import load_i32, load_i64, prefetch, store_i32, store_i64
 from gantrymq.kernels.jit import helper, kernel
-from gantrymq.kernels.machine import load_i32, load_i64, prefetch, store_i32, store_i64
 from gantrymq.kernels.text import hash_ascii, hash_text, signed_hash
 from gantrymq.model.flags import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 

@@ -19,8 +19,8 @@ from gantrymq.kernels.arrays import Bytes, Int32s, Int64s
 from gantrymq.kernels.codes import INDEX_COUNT
 from gantrymq.kernels.entries import same_bytes
 from gantrymq.kernels.index import count_entry, room_for, slot_of, time_diff
+from gantrymq.kernels.intrinsics import CACHE_LINE, copy, load_i32, load_i64, store_i32
 from gantrymq.kernels.jit import helper, kernel
-from gantrymq.kernels.machine import CACHE_LINE, copy, load_i32, load_i64, store_i32
 
 _SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
 _FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))

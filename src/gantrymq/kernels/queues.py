@@ -33,8 +33,8 @@ from gantrymq.kernels.codes import (
 )
 from gantrymq.kernels.dispatch_properties import Spans, dispatch_properties
 from gantrymq.kernels.entries import prefetch_entries, same_bytes
+from gantrymq.kernels.intrinsics import copy, load_word, prefetch, store_i32, store_i64
 from gantrymq.kernels.jit import helper, kernel, rare_helper
-from gantrymq.kernels.machine import copy, load_word, prefetch, store_i32, store_i64
 from gantrymq.kernels.queue_table import COUNT, POOLED, QueueTable
 from gantrymq.kernels.text import hash_text, signed_hash
 from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE

@@ -13,8 +13,8 @@ import numpy as np
 
 from gantrymq.kernels.arrays import Bytes, Int64s
 from gantrymq.kernels.entries import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, same_bytes
+from gantrymq.kernels.intrinsics import load_i32
 from gantrymq.kernels.jit import helper, kernel, rare_helper
-from gantrymq.kernels.machine import load_i32
 from gantrymq.kernels.send_columns import (
     BODY_AT,
     BODY_LENGTH,

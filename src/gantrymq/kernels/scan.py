@@ -52,8 +52,8 @@ from gantrymq.kernels.codes import (
 )
 from gantrymq.kernels.crc import crc_of
 from gantrymq.kernels.entries import find_value
+from gantrymq.kernels.intrinsics import CACHE_LINE, load_i16, load_i32, load_i64, prefetch
 from gantrymq.kernels.jit import helper, kernel
-from gantrymq.kernels.machine import CACHE_LINE, load_i16, load_i32, load_i64, prefetch
 from gantrymq.model.flags import BORN_HOST_V6, STORE_HOST_V6
 from gantrymq.model.message import PROPERTY_CRC32
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from gantrymq.kernels import api
 from gantrymq.kernels.arrays import new_columns, new_scratch, read_only
-from gantrymq.kernels.native import Kernel
+from gantrymq.kernels.calls import Kernel
 from gantrymq.kernels.queue_table import new_table
 
 

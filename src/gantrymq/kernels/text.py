@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from gantrymq.kernels.arrays import Bytes
+from gantrymq.kernels.intrinsics import BLOCK, WINDOW, copy, hash_block, non_ascii_window, trailing_zeros
 from gantrymq.kernels.jit import helper
-from gantrymq.kernels.machine import BLOCK, WINDOW, copy, hash_block, non_ascii_window, trailing_zeros
 
 REPLACEMENT = 0xFFFD
 _MASK = np.uint64(0xFFFFFFFF)

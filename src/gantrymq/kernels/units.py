@@ -8,8 +8,8 @@ Source: ConsumeQueue.recover and truncateDirtyLogicFiles.
 
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
 from gantrymq.kernels.arrays import Bytes
+from gantrymq.kernels.intrinsics import load_i32, load_i64
 from gantrymq.kernels.jit import kernel
-from gantrymq.kernels.machine import load_i32, load_i64
 
 
 @kernel

@@ -19,8 +19,8 @@ from gantrymq.kernels.codes import (
     ENTRY_TIME,
     SURELY_BEHIND,
 )
+from gantrymq.kernels.intrinsics import load_i32, load_i64
 from gantrymq.kernels.jit import helper, kernel
-from gantrymq.kernels.machine import load_i32, load_i64
 
 _MAGIC_V1, _MAGIC_V2 = MAGIC_V1 - 2**32, MAGIC_V2 - 2**32
 _FIRST_MAGIC_BYTE = MAGIC_V1 >> 24

@@ -12,8 +12,8 @@ from gantrymq.format.record import MAX_PROPERTIES_LENGTH, PHY_OFFSET_AT, QUEUE_O
 from gantrymq.kernels.arrays import Bytes, Int64s
 from gantrymq.kernels.codes import STOP_DONE, STOP_HALF, STOP_LENGTH, STOP_ZEROS
 from gantrymq.kernels.crc import crc_of
+from gantrymq.kernels.intrinsics import copy, load_i16, load_i32, store_i32, store_i64
 from gantrymq.kernels.jit import kernel
-from gantrymq.kernels.machine import copy, load_i16, load_i32, store_i32, store_i64
 
 WIRE_HEAD_SIZE = 20
 PROPERTIES_LENGTH_SIZE = 2

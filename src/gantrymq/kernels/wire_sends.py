@@ -8,8 +8,8 @@ import numpy as np
 from gantrymq.format.record import PHY_OFFSET_AT, QUEUE_OFFSET_AT, SYS_FLAG_AT
 from gantrymq.kernels.arrays import Bytes, Int64s
 from gantrymq.kernels.crc import crc_of
+from gantrymq.kernels.intrinsics import copy, store_i16, store_i32, store_i64
 from gantrymq.kernels.jit import kernel, rare_helper
-from gantrymq.kernels.machine import copy, store_i16, store_i32, store_i64
 from gantrymq.kernels.send_columns import (
     BODY_AT,
     BODY_LENGTH,

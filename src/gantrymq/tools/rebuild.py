@@ -36,7 +36,7 @@ from gantrymq.kernels import codes
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.deleted_topics import DeletedTopics
 from gantrymq.store.geometry import require_store
-from gantrymq.store.index.index_dispatch import IndexBeside, IndexDispatcher
+from gantrymq.store.index.index_dispatch import IndexDispatcher, IndexWorker
 from gantrymq.store.index.index_service import IndexService
 from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.log.log_scanner import ScanAhead
@@ -60,7 +60,7 @@ from gantrymq.tools.read.record_lookup import RecordLookup
 from gantrymq.tools.repair.filed_queues import FiledAs, FiledQueues, filed
 from gantrymq.tools.repair.foreign_log_files import mark_foreign, not_compared
 from gantrymq.tools.repair.next_start import forget_broken_blanks, lose_refiled, next_start_begins_at, next_stop
-from gantrymq.tools.repair.queue_ends import keep_given_out, queue_ends, set_groups_back
+from gantrymq.tools.repair.queue_ends import preserve_queue_ends, queue_ends, set_groups_back
 from gantrymq.tools.repair.refile import Refiling
 from gantrymq.tools.repair.result_directory import most_unit_bytes, require_room, unit_bytes
 
@@ -174,7 +174,7 @@ def _build_of(records: IntactRecords, fs: FileSystem, order: BuildOrder, progres
     index = IndexService(fs, work.index, *geometry, full_files_ms.append, streams=True)
     indexer = IndexDispatcher(index, 0)
     try:
-        with IndexBeside(indexer if order.index else None) as beside:
+        with IndexWorker(indexer if order.index else None) as beside:
             for batch in records:
                 beside.dispatch(batch)
                 if order.queues:
@@ -315,7 +315,7 @@ class _Rebuild:
             built = self._build(self._fs, replace(order, left_out=refiling.left_out), self._progress)
             if order.queues:
                 built.queue_units += refiling.put_back(built.roots, built.found.end_offset)
-                built.queue_units += keep_given_out(fs, self._paths, built.roots, order.config, built.found)
+                built.queue_units += preserve_queue_ends(fs, self._paths, built.roots, order.config, built.found)
             account, suspects = self._account(order, built)
             misplaced = [*built.found.misplaced, *self._misplaced]
             has_found = order.queues and not (account.is_empty and not account.filled and not built.passed_over)

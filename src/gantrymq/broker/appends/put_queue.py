@@ -30,7 +30,7 @@ from gantrymq.store.put_result import PutMessageResult
 MAX_WAITING_BYTES = 128 << 20
 
 
-class WaitingRoom:
+class AdmissionLimit:
     """Has sendThreadPoolQueueCapacity places. Whoever entered leaves with the same numbers."""
 
     def __init__(self, config: LiveConfig) -> None:
@@ -86,7 +86,7 @@ class PutQueue:
         self._apart: deque[_Waiting] = deque()
         self._senders_apart: Counter[Hashable] = Counter()
         self._is_preparing = False  # the first of those apart
-        self._room = WaitingRoom(config)
+        self._room = AdmissionLimit(config)
 
     @property
     def is_idle(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from gantrymq.broker.appends.put_queue import OVERLOAD, PutQueue, WaitingRoom
+from gantrymq.broker.appends.put_queue import OVERLOAD, AdmissionLimit, PutQueue
 from gantrymq.broker.appends.send_properties import is_illegal, read_properties
 from gantrymq.broker.processors.send import Refusal, SendHeader
 from gantrymq.broker.sessions.producers import ProducerManager
@@ -57,7 +57,7 @@ class ReplyMessageProcessor:
     ) -> None:
         self._config, self._clock, self._producers = config, clock, producers
         self._puts, self._check, self._address = puts, check, address
-        self._under_way = WaitingRoom(config)  # of their own: a client that hangs is no reason to take no messages
+        self._under_way = AdmissionLimit(config)  # of their own: a client that hangs is no reason to take no messages
 
     async def reply(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer when the waiting client has the reply, and the log where it is kept."""

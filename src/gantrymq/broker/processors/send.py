@@ -177,7 +177,7 @@ class SendMessageProcessor:
     # Messages
 
     def _single(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> Appendable:
-        plain = self._as_it_came(sent, header, topic)
+        plain = self._passthrough(sent, header, topic)
         if plain is not None:
             return plain
         properties = read_properties(header.properties)
@@ -211,7 +211,7 @@ class SendMessageProcessor:
             )
         )
 
-    def _as_it_came(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> WireMessage | None:
+    def _passthrough(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> WireMessage | None:
         """The message with its properties as they are in the request, or None where the store must look at it."""
         broker, body = self._config.broker, sent.request.body
         marks = broker_marks(broker.region_id, broker.broker_cluster_name, broker.trace_on)

@@ -30,7 +30,7 @@ from gantrymq.broker.acl.access_control import (
     send_back,
 )
 from gantrymq.broker.answers import DispatchCatchUp
-from gantrymq.broker.context import Parts
+from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.processors.admin_broker import BrokerAdminProcessor
 from gantrymq.broker.processors.admin_clients import ClientAdminProcessor
 from gantrymq.broker.processors.admin_groups import GroupAdminProcessor
@@ -131,7 +131,7 @@ _BODIES = {
 }
 
 
-def turned_off(config: LiveConfig) -> dict[int, Route]:
+def disabled_features(config: LiveConfig) -> dict[int, Route]:
     """A processor for each of these codes."""
 
     def refuse(channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -156,22 +156,29 @@ def turned_off(config: LiveConfig) -> dict[int, Route]:
     }
 
 
-def admin_routes(parts: Parts) -> dict[int, Route]:
+def admin_routes(context: BrokerContext) -> dict[int, Route]:
     """The rows of a broker's table that tools use."""
     return {
-        **turned_off(parts.config),
-        **_broker(parts),
-        **_topics(parts),
-        **_groups(parts),
-        **_clients(parts),
-        **_statistics(parts),
-        **_queries(parts),
+        **disabled_features(context.config),
+        **_broker(context),
+        **_topics(context),
+        **_groups(context),
+        **_clients(context),
+        **_statistics(context),
+        **_queries(context),
     }
 
 
-def _broker(parts: Parts) -> dict[int, Route]:
+def _broker(context: BrokerContext) -> dict[int, Route]:
     broker = BrokerAdminProcessor(
-        parts.config, parts.clock, parts.store, parts.topics, parts.stats, parts.store_stats, parts.puts, parts.outer
+        context.config,
+        context.clock,
+        context.store,
+        context.topics,
+        context.stats,
+        context.store_stats,
+        context.puts,
+        context.outer,
     )
     return {
         RequestCode.UPDATE_BROKER_CONFIG: Route(broker.update_config, ADMINISTRATORS),
@@ -183,12 +190,21 @@ def _broker(parts: Parts) -> dict[int, Route]:
     }
 
 
-def _topics(parts: Parts) -> dict[int, Route]:
-    caught_up = DispatchCatchUp(parts.store)
+def _topics(context: BrokerContext) -> dict[int, Route]:
+    caught_up = DispatchCatchUp(context.store)
     topics = TopicAdminProcessor(
-        parts.config, parts.clock, parts.store, parts.topics, parts.offsets, parts.stats, parts.kept, parts.outer,
-        parts.consumers, parts.holds, parts.puts,
-    )  # fmt: skip
+        context.config,
+        context.clock,
+        context.store,
+        context.topics,
+        context.offsets,
+        context.stats,
+        context.kept,
+        context.outer,
+        context.consumers,
+        context.holds,
+        context.puts,
+    )
     return {
         RequestCode.UPDATE_AND_CREATE_TOPIC: Route(topics.update, ADMINISTRATORS),
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: Route(topics.update_list, ADMINISTRATORS),
@@ -201,13 +217,13 @@ def _topics(parts: Parts) -> dict[int, Route]:
     }
 
 
-def _groups(parts: Parts) -> dict[int, Route]:
-    caught_up = DispatchCatchUp(parts.store)
+def _groups(context: BrokerContext) -> dict[int, Route]:
+    caught_up = DispatchCatchUp(context.store)
     groups = GroupAdminProcessor(
-        parts.config, parts.topics, parts.groups, parts.offsets, parts.stats, parts.kept, parts.outer
+        context.config, context.topics, context.groups, context.offsets, context.stats, context.kept, context.outer
     )
     offsets = OffsetAdminProcessor(
-        parts.config, parts.store, parts.topics, parts.groups, parts.consumers, parts.offsets, parts.kept
+        context.config, context.store, context.topics, context.groups, context.consumers, context.offsets, context.kept
     )
     return {
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Route(groups.update, ADMINISTRATORS),
@@ -226,11 +242,19 @@ def _groups(parts: Parts) -> dict[int, Route]:
     }
 
 
-def _clients(parts: Parts) -> dict[int, Route]:
+def _clients(context: BrokerContext) -> dict[int, Route]:
     clients = ClientAdminProcessor(
-        parts.config, parts.clock, parts.store, parts.records, parts.topics, parts.groups, parts.consumers,
-        parts.producers, parts.offsets, parts.address,
-    )  # fmt: skip
+        context.config,
+        context.clock,
+        context.store,
+        context.records,
+        context.topics,
+        context.groups,
+        context.consumers,
+        context.producers,
+        context.offsets,
+        context.address,
+    )
     return {
         RequestCode.GET_CONSUMER_CONNECTION_LIST: Route(
             clients.consumers, consume(GetConsumerConnectionListRequestHeader)
@@ -254,12 +278,19 @@ def _clients(parts: Parts) -> dict[int, Route]:
     }
 
 
-def _statistics(parts: Parts) -> dict[int, Route]:
-    caught_up = DispatchCatchUp(parts.store)
+def _statistics(context: BrokerContext) -> dict[int, Route]:
+    caught_up = DispatchCatchUp(context.store)
     stats = StatsAdminProcessor(
-        parts.config, parts.clock, parts.store, parts.topics, parts.groups, parts.consumers, parts.offsets, parts.stats,
-        parts.address,
-    )  # fmt: skip
+        context.config,
+        context.clock,
+        context.store,
+        context.topics,
+        context.groups,
+        context.consumers,
+        context.offsets,
+        context.stats,
+        context.address,
+    )
     return {
         RequestCode.GET_CONSUME_STATS: Route(
             caught_up.before(stats.consume_stats), consume(GetConsumeStatsRequestHeader, topics=("topic", "topic_list"))
@@ -273,9 +304,9 @@ def _statistics(parts: Parts) -> dict[int, Route]:
     }
 
 
-def _queries(parts: Parts) -> dict[int, Route]:
-    caught_up = DispatchCatchUp(parts.store)
-    query = QueryMessageProcessor(parts.config, parts.store, parts.records, parts.consumers)
+def _queries(context: BrokerContext) -> dict[int, Route]:
+    caught_up = DispatchCatchUp(context.store)
+    query = QueryMessageProcessor(context.config, context.store, context.records, context.consumers)
     return {
         RequestCode.QUERY_MESSAGE: Route(caught_up.before(query.query), read(QueryMessageRequestHeader)),
         RequestCode.VIEW_MESSAGE_BY_ID: Route(caught_up.before(query.view), ADMINISTRATORS),
@@ -283,44 +314,54 @@ def _queries(parts: Parts) -> dict[int, Route]:
     }
 
 
-def send_processor(parts: Parts) -> SendMessageProcessor:
+def send_processor(context: BrokerContext) -> SendMessageProcessor:
     """The processor of sends, which replies and runs of sends use, too."""
     return SendMessageProcessor(
-        parts.config, parts.clock, parts.topics, parts.groups, parts.locks, parts.puts, parts.stats,
-        lambda: parts.store.disk_used_ratio, parts.answer,
-    )  # fmt: skip
+        context.config,
+        context.clock,
+        context.topics,
+        context.groups,
+        context.locks,
+        context.puts,
+        context.stats,
+        lambda: context.store.disk_used_ratio,
+        context.answer,
+    )
 
 
-def routes(parts: Parts, sends: SendMessageProcessor) -> dict[int, Route]:
+def routes(context: BrokerContext, sends: SendMessageProcessor) -> dict[int, Route]:
     """The whole table: what each request code is answered by, and what it takes to ask."""
-    return {**admin_routes(parts), **_messages(parts, sends), **_consumers(parts), **_queues(parts)}
+    return {**admin_routes(context), **_messages(context, sends), **_consumers(context), **_queues(context)}
 
 
 def dispatcher(
-    parts: Parts,
+    context: BrokerContext,
     table: Mapping[int, Route],
     sends: SendMessageProcessor,
     hooks: Iterable[RequestHook],
     when_closed: Callable[[Channel], None],
 ) -> RequestDispatcher:
     """The processors of ``table`` behind ``hooks``."""
-    together = SendRunProcessor(parts.config, parts.topics, parts.puts, parts.stats, sends, parts.answer)
+    together = SendRunProcessor(context.config, context.topics, context.puts, context.stats, sends, context.answer)
     processors = {code: route.processor for code, route in table.items()}
     return RequestDispatcher(
         processors,
         hooks=hooks,
         run_processor=together.send_run,
         when_closed=when_closed,
-        body_limits=_body_limits(parts.config.broker.max_request_body_bytes),
+        body_limits=_body_limits(context.config.broker.max_request_body_bytes),
     )
 
 
 def _body_limits(most: int) -> BodyLimits:
     """As maxRequestBodyBytes says it; a message is measured by maxMessageSize later."""
     messages = (
-        RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2,
-    )  # fmt: skip
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+    )
     small = (RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
     limits: list[tuple[int, int]] = [(RequestCode.UPDATE_BROKER_CONFIG, most // 16)]
     limits += [(code, MAX_FRAME_BYTES) for code in messages]
@@ -328,43 +369,60 @@ def _body_limits(most: int) -> BodyLimits:
     return BodyLimits(most, dict(limits))
 
 
-def _messages(parts: Parts, sends: SendMessageProcessor) -> dict[int, Route]:
+def _messages(context: BrokerContext, sends: SendMessageProcessor) -> dict[int, Route]:
     reply = ReplyMessageProcessor(
-        parts.config, parts.clock, parts.producers, parts.puts, sends.check, parts.address
+        context.config, context.clock, context.producers, context.puts, sends.check, context.address
     ).reply
     back = ConsumerSendMsgBackProcessor(
-        parts.config, parts.topics, parts.groups, parts.records.queued, parts.puts, parts.stats, parts.answer,
-        parts.access,
-    )  # fmt: skip
+        context.config,
+        context.topics,
+        context.groups,
+        context.records.queued,
+        context.puts,
+        context.stats,
+        context.answer,
+        context.access,
+    )
     pull = PullMessageProcessor(
-        parts.config, parts.clock, parts.store, parts.topics, parts.groups, parts.consumers, parts.offsets,
-        parts.holds, parts.stats, parts.store_stats, parts.access,
-    ).pull  # fmt: skip
+        context.config,
+        context.clock,
+        context.store,
+        context.topics,
+        context.groups,
+        context.consumers,
+        context.offsets,
+        context.holds,
+        context.stats,
+        context.store_stats,
+        context.access,
+    ).pull
     may_pull = consume(PullMessageRequestHeader, topics=("topic",))
     # What comes back counts where a queue points to it, which may be a moment after the message was acknowledged.
-    sent_back = DispatchCatchUp(parts.store).before(back.send_back)
+    sent_back = DispatchCatchUp(context.store).before(back.send_back)
     return {
         RequestCode.SEND_MESSAGE: Route(sends.send, send(SendMessageRequestHeader)),
         RequestCode.SEND_MESSAGE_V2: Route(sends.send, send(SendMessageRequestHeaderV2)),
         RequestCode.SEND_BATCH_MESSAGE: Route(sends.send, send(SendMessageRequestHeaderV2)),
         RequestCode.SEND_REPLY_MESSAGE: Route(reply, send(SendMessageRequestHeader)),
         RequestCode.SEND_REPLY_MESSAGE_V2: Route(reply, send(SendMessageRequestHeaderV2)),
-        RequestCode.CONSUMER_SEND_MSG_BACK: Route(sent_back, send_back(parts.records.topic_at)),
+        RequestCode.CONSUMER_SEND_MSG_BACK: Route(sent_back, send_back(context.records.topic_at)),
         RequestCode.PULL_MESSAGE: Route(pull, may_pull),
         RequestCode.LITE_PULL_MESSAGE: Route(pull, may_pull),
     }
 
 
-def _consumers(parts: Parts) -> dict[int, Route]:
+def _consumers(context: BrokerContext) -> dict[int, Route]:
     clients = ClientManageProcessor(
-        parts.config, parts.clock, parts.topics, parts.groups, parts.consumers, parts.producers
+        context.config, context.clock, context.topics, context.groups, context.consumers, context.producers
     )
     manage = ConsumerManageProcessor(
-        parts.config, parts.store, parts.topics, parts.groups, parts.consumers, parts.offsets
+        context.config, context.store, context.topics, context.groups, context.consumers, context.offsets
     )
-    assignment = QueryAssignmentProcessor(parts.config, parts.topics, parts.groups, parts.consumers, parts.outer)
-    caught_up = DispatchCatchUp(parts.store)
-    locks = LockProcessor(parts.locks, parts.clock)
+    assignment = QueryAssignmentProcessor(
+        context.config, context.topics, context.groups, context.consumers, context.outer
+    )
+    caught_up = DispatchCatchUp(context.store)
+    locks = LockProcessor(context.locks, context.clock)
     return {
         RequestCode.HEART_BEAT: Route(clients.heart_beat, HEART_BEAT),
         RequestCode.UNREGISTER_CLIENT: Route(clients.unregister, UNREGISTER_CLIENT),
@@ -385,8 +443,8 @@ def _consumers(parts: Parts) -> dict[int, Route]:
     }
 
 
-def _queues(parts: Parts) -> dict[int, Route]:
-    queues, caught_up = QueueOffsetProcessor(parts.store), DispatchCatchUp(parts.store)
+def _queues(context: BrokerContext) -> dict[int, Route]:
+    queues, caught_up = QueueOffsetProcessor(context.store), DispatchCatchUp(context.store)
     return {
         RequestCode.GET_MAX_OFFSET: Route(caught_up.before(queues.max_offset), look(GetMaxOffsetRequestHeader)),
         RequestCode.GET_MIN_OFFSET: Route(queues.min_offset, look(GetMinOffsetRequestHeader)),

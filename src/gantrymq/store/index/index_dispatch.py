@@ -1,6 +1,6 @@
 """From records of the log to entries of the index, in the caller's thread or in one beside it.
 
-:class:`IndexBeside` indexes in its own thread, at most one batch behind. If the caller waited for the index after each
+:class:`IndexWorker` indexes in its own thread, at most one batch behind. If the caller waited for the index after each
 batch, the slower of the two would idle in turn; with one batch of slack each can make up for a slow batch.
 
 Thread rule: one dispatcher, used by one thread at a time.
@@ -125,7 +125,7 @@ class IndexDispatcher:
         self._done -= len(entries.hashes)
 
 
-class IndexBeside:
+class IndexWorker:
     """Hands batches to ``dispatcher`` (None: nothing is indexed). Use it as a context manager: its end waits for all.
 
     A batch that was handed over must live until the next one but one is asked for, which a scanner's does. What the
@@ -148,7 +148,7 @@ class IndexBeside:
         if pending is not None:
             pending.result()
 
-    def __enter__(self) -> IndexBeside:
+    def __enter__(self) -> IndexWorker:
         """Itself."""
         return self
 

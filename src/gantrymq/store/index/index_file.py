@@ -8,9 +8,9 @@ A file reserves all of its space when it is begun. Where the disk has no room fo
 default geometry), the file takes the pages that its entries touch, as they come. Both leave the last of the disk to
 the queues, because an index can be made again at any time.
 
-:class:`HeldEntries` keeps the entries of a file in doubt and lets the log confirm them one after the other.
+:class:`IndexRevalidator` keeps the entries of a file in doubt and lets the log confirm them one after the other.
 Invariant: the entries in front of those that the header counts are right by themselves. Their chains are known to be
-right at :meth:`HeldEntries.end`, which repairs those that are not.
+right at :meth:`IndexRevalidator.end`, which repairs those that are not.
 
 Thread rule: one dispatcher writes; queries may run meanwhile and see a file that is whole up to some entry.
 
@@ -86,7 +86,7 @@ class IndexSpace:
             pages[page] = True
 
 
-class HeldEntries:
+class IndexRevalidator:
     """What the mapped file ``array`` of this geometry holds, of which its old header counted ``index_count``."""
 
     def __init__(self, array: Bytes, slots: int, entries: int, index_count: int) -> None:
@@ -129,7 +129,7 @@ class IndexFile:
         self._pages = np.zeros(-(-len(self._array) // INDEX_PAGE_BYTES), np.uint8)  # 1: was brought in for a query
         self._can_append = is_new  # whether the pages that an entry changes were brought in
         self._space = IndexSpace(file, slots, entries)
-        self._held: HeldEntries | None = None  # of a file in doubt, until something differs
+        self._held: IndexRevalidator | None = None  # of a file in doubt, until something differs
         self._stream: IndexStream | None = None
         if not is_new:
             file.fetch(0, HEADER_SIZE)
@@ -162,7 +162,7 @@ class IndexFile:
         """
         self._file.fetch(0, data_end(self._file, 0, self.size))
         self._can_append = True
-        self._held = HeldEntries(self._array, self.slots, self.entries, self.header.index_count)
+        self._held = IndexRevalidator(self._array, self.slots, self.entries, self.header.index_count)
         self.header = IndexHeader()
 
     def settle(self) -> None:
@@ -175,7 +175,7 @@ class IndexFile:
             self._end_held(self._held, numbers)
             self._take_numbers(numbers)
 
-    def _end_held(self, held: HeldEntries, numbers: Int64s) -> None:
+    def _end_held(self, held: IndexRevalidator, numbers: Int64s) -> None:
         # The header first: one that counts what is cleared would leave, after a kill, a file that proves nothing.
         self._held = None
         self._take_numbers(numbers)

@@ -289,7 +289,7 @@ class MappedFileQueue:
         if files and files[-1].wrote_position == 0 and (len(files) > 1 or files[-1].file_from_offset == 0):
             self._drop(files[-1:])
 
-    def distrust_from(self, offset: int) -> None:
+    def mark_unflushed(self, offset: int) -> None:
         """Flush again what stands behind ``offset``: whoever wrote it may have been killed before its sync."""
         self.flushed_where = min(max(offset, self.min_offset, 0), self.flushed_where)
         for file in self._files:

@@ -23,7 +23,7 @@ from gantrymq.kernels.arrays import Int32s, Int64s, new_columns
 from gantrymq.kernels.queue_table import QueueTable, grow, new_table, queue_count, queue_of
 
 
-class SeenQueues:
+class QueueInterner:
     """A kernel's table with the queues' names: ``names[i]``, topic and queue id, is the queue of ordinal i."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Digest(NamedTuple):
     torn, none of the first ``placed`` says that it lies elsewhere.
     """
 
-    queues: SeenQueues
+    queues: QueueInterner
     ordinals: Int64s
     tags_codes: Int64s
     hashes: Int32s
@@ -248,7 +248,7 @@ class DigestScan:
         self._batch_records, self._most_sets = batch_records, sets
         self._sets: list[_Memory] = []
         self._record = new_columns(1)
-        self._queues = SeenQueues()
+        self._queues = QueueInterner()
         self._turn = 0
 
     def __call__(self, buffer: Bytes, base: int, start: int, stop: int, limit: int) -> Scanned:

@@ -372,7 +372,7 @@ class ConsumeQueue:
             self.passed_over.append(record)
             self.perhaps_stray = None
 
-    def begin_anew(self) -> None:
+    def restart_at_zero(self) -> None:
         """Drop all units but the one that is ``perhaps_anew``, which becomes the first; raises DiskFullError."""
         if self.perhaps_anew is not None:
             self.destroy()

@@ -1,13 +1,14 @@
 """All consume queues of a store, by topic and queue id.
 
-The names of a new queue become durable later (:class:`OwedNames`): a queue has three (the directory of its topic, its
-own directory, its file), and three syncs were most of the cost of a new queue. They are synced before the checkpoint
-covers units of the queue, and before a file of the log is removed, from which lost units could be made again.
+The names of a new queue become durable later (:class:`PendingDirectorySyncs`): a queue has three (the directory of
+its topic, its own directory, its file), and three syncs were most of the cost of a new queue. They are synced before
+the checkpoint covers units of the queue, and before a file of the log is removed, from which lost units could be made
+again.
 
 Light queues (RocketMQ's enableLmq) are read like any other. No code here adds units to one.
 
 Thread rule: lookups from any thread. Queues are added under ``_guard``, and a copy of all of them is taken under it.
-Only the dispatcher and recovery change a queue. OwedNames: any thread.
+Only the dispatcher and recovery change a queue. PendingDirectorySyncs: any thread.
 
 Source: ConsumeQueueStore, ConsumeQueue.multiDispatchLmqQueue, MixAll.isLmq.
 """
@@ -48,24 +49,24 @@ def light_offset(properties: Mapping[str, str], topic: str) -> int | None:
         return None
 
 
-class OwedNames:
-    """The directories of queues, each two levels below one of the store at ``root``, that have such names."""
+class PendingDirectorySyncs:
+    """Queue directories whose names are not durable yet, each two levels below a directory of the store at ``root``."""
 
     def __init__(self, fs: FileSystem, root: Path) -> None:
         self._fs = fs
         self._root = root
         self._queues: dict[Path, None] = {}
         self._guard = threading.Lock()
-        self._settling = threading.Lock()
+        self._flushing = threading.Lock()
 
     def add(self, queue: Path) -> None:
-        """Names in the directory ``queue``, and those that lead to it, are not durable."""
+        """Note that names in the directory ``queue``, and the names that lead to it, are not durable."""
         with self._guard:
             self._queues[queue] = None
 
-    def settle(self) -> None:
-        """Make them durable; raises SyncFailedError, and they are owed still."""
-        with self._settling:  # who comes second may not go on before the first has synced
+    def flush(self) -> None:
+        """Make them durable. Raises SyncFailedError; the names stay pending then."""
+        with self._flushing:  # a second caller must not go on before the first has synced
             with self._guard:
                 queues, self._queues = self._queues, {}
             if not queues:
@@ -100,7 +101,7 @@ class ConsumeQueues:
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._guard = threading.Lock()
         self._flushing = threading.Lock()
-        self._names = OwedNames(fs, paths.root)
+        self._names = PendingDirectorySyncs(fs, paths.root)
 
     def load(self) -> None:
         """Find the queues and take their files; raises WrongFileSizeError. What is no queue is left alone."""
@@ -233,7 +234,7 @@ class ConsumeQueues:
         """
         with self._flushing:
             if not least_pages:
-                self._names.settle()  # first: where they are many that syncs the units too
+                self._names.flush()  # first: where they are many that syncs the units too
                 for queue in self:
                     queue.begin_flush()
             for queue in self:

@@ -46,7 +46,7 @@ _BELIEVABLE_STEP = 4096
 _RANKS = np.arange(4096)
 
 
-def believable(offsets: Int64s, phy_offsets: Int64s, expected: int | None) -> Int64s:
+def repaired_offsets(offsets: Int64s, phy_offsets: Int64s, expected: int | None) -> Int64s:
     """The queue offsets (int64) of records that follow each other in one queue, those that cannot be true mended.
 
     ``phy_offsets`` is where the records lie; ``expected`` the next offset of the queue, None where it is empty.
@@ -79,7 +79,7 @@ def believable(offsets: Int64s, phy_offsets: Int64s, expected: int | None) -> In
 
 
 def going_on(offsets: Int64s, phy_offsets: Int64s, begins: Int64s, expected: Int64s) -> NDArray[np.bool_]:
-    """Of many queues at once: whether each just goes on, so that :func:`believable` would mend nothing.
+    """Of many queues at once: whether each just goes on, so that :func:`repaired_offsets` would mend nothing.
 
     Their records stand one queue behind the other, from ``begins`` on; a queue of which -1 is expected does not go on.
     """
@@ -268,13 +268,13 @@ def append_units(
     """
     claimed, places = grouped.queue_offsets[begin:end], grouped.phy_offsets[begin:end]
     if claimed[0] == 1:
-        queue.begin_anew()
+        queue.restart_at_zero()
     queue.perhaps_anew = None
     if queue.perhaps_stray is not None and claimed[0] == queue.perhaps_stray[0]:
         queue.take_back_stray()
     queue.perhaps_stray = None
     expected = queue.max_offset if queue.max_physic_offset >= 0 else None
-    offsets = believable(claimed, places, expected)
+    offsets = repaired_offsets(claimed, places, expected)
     if begin_of is not None and offsets is not claimed and (claimed[offsets != 0] == 0).any():
         anew = np.flatnonzero((claimed == 0) & (places == begin_of(queue.topic, queue.queue_id)))
         if len(anew):

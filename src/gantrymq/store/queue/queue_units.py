@@ -19,7 +19,7 @@ from gantrymq.kernels import codes
 from gantrymq.kernels.api import assign_queues, encode_units, tags_codes
 from gantrymq.kernels.arrays import Int64s
 from gantrymq.model.java import decode_utf8
-from gantrymq.store.log.record_batch import BATCH_RECORDS, RecordBatch, SeenQueues
+from gantrymq.store.log.record_batch import BATCH_RECORDS, QueueInterner, RecordBatch
 
 _NONE = np.array([-1], np.int64)
 
@@ -28,11 +28,11 @@ class QueueNumbers:
     """Gives each (topic, queue id) the next number when it is first seen, whoever's scan has seen it."""
 
     def __init__(self) -> None:
-        self._own = SeenQueues()
+        self._own = QueueInterner()
         self._ordinals = np.empty(BATCH_RECORDS, np.int64)
         self._numbers: dict[tuple[str, int], int] = {}  # by the topic as it reads: two damaged ones may be one queue
         # For each scan the numbers of its ordinals, and -1 at the end, where the ordinal -1 finds it.
-        self._numbers_of: WeakKeyDictionary[SeenQueues, Int64s] = WeakKeyDictionary()
+        self._numbers_of: WeakKeyDictionary[QueueInterner, Int64s] = WeakKeyDictionary()
 
     def assign(self, batch: RecordBatch, add_queue: Callable[[bytes, int], None]) -> Int64s:
         """The number of each record's queue (int64, ``batch.count`` long); -1 for a record that enters none.
@@ -77,7 +77,9 @@ class QueueNumbers:
         own.note()
         return ordinals[: batch.count]
 
-    def _number(self, queues: SeenQueues, known: Int64s, seen: int, add_queue: Callable[[bytes, int], None]) -> Int64s:
+    def _number(
+        self, queues: QueueInterner, known: Int64s, seen: int, add_queue: Callable[[bytes, int], None]
+    ) -> Int64s:
         fresh = queues.names[len(known) - 1 : seen]
         added = np.empty(len(fresh), np.int64)
         for at, (topic, queue_id) in enumerate(fresh):

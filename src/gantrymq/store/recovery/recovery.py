@@ -28,7 +28,7 @@ from gantrymq.format.record import CheckCRC, Layout, decode_record
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
 from gantrymq.store.checkpoint import StoreCheckpoint
-from gantrymq.store.index.index_dispatch import IndexBeside, IndexDispatcher
+from gantrymq.store.index.index_dispatch import IndexDispatcher, IndexWorker
 from gantrymq.store.index.index_service import IndexService
 from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.log.mapped_file import MappedFile
@@ -272,7 +272,7 @@ class Recovery:
 
     def _read_forward(self, report: RecoveryReport, start: int, *, fill_gaps: bool) -> int:
         total = self.log.queue.files[-1].file_from_offset + self.log.file_size - start
-        with forward_scanner(self.log, self.config, start) as scanner, IndexBeside(self.index_dispatcher) as index:
+        with forward_scanner(self.log, self.config, start) as scanner, IndexWorker(self.index_dispatcher) as index:
             while True:
                 stray = None
                 for batch in scanner:
@@ -316,7 +316,7 @@ class Recovery:
             return
         begin = index_begin(report, self.index_dispatcher.index, self.dropped_index, self.log)
         self.index_dispatcher.index_from = max(self.index_dispatcher.index_from, begin)
-        with IndexBeside(self.index_dispatcher) as index:
+        with IndexWorker(self.index_dispatcher) as index:
             first = begin - begin % self.log.file_size
             for batch in unjudged(self.log, self.config, first, start, self._report_progress):
                 index.dispatch(batch)
@@ -343,7 +343,7 @@ class Recovery:
         if not self.last_exit_ok:
             self.queues.drop_unused_files()
             # A kill may have come before the sync of what it left in the page cache, and a power cut may follow.
-            self.log.queue.distrust_from(self.log.min_offset if self._is_limited else report.start_offset)
+            self.log.queue.mark_unflushed(self.log.min_offset if self._is_limited else report.start_offset)
         if self.index_dispatcher is not None:
             self.index_dispatcher.log_ended_at(end)
 

@@ -30,7 +30,7 @@ from gantrymq.tools.read.intact_records import FoundRecords
 from gantrymq.tools.read.queue_files import QueueFiles, as_units, queue_directories
 
 
-def keep_given_out(
+def preserve_queue_ends(
     fs: FileSystem, old: StorePaths, roots: Iterable[StorePaths], config: MessageStoreConfig, found: FoundRecords
 ) -> int:
     """Let the queues below ``roots`` end no earlier than those of ``old``, as far as these point at what is lost.

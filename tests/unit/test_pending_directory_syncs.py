@@ -11,7 +11,7 @@ from gantrymq.model.message import Message
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.queue.consume_queues import OwedNames
+from gantrymq.store.queue.consume_queues import PendingDirectorySyncs
 from gated_file_system import GatedFileSystem
 from store_cases import ROOT, await_dispatch, open_store
 
@@ -24,8 +24,8 @@ def synced(fs: FaultyFileSystem) -> list[object]:
     return [path for operation, path in fs.operations if operation == "sync_directory"]
 
 
-def owing(fs: FaultyFileSystem) -> OwedNames:
-    names = OwedNames(fs, ROOT)
+def owing(fs: FaultyFileSystem) -> PendingDirectorySyncs:
+    names = PendingDirectorySyncs(fs, ROOT)
     for queue in QUEUES:
         names.add(queue)
     return names
@@ -34,39 +34,39 @@ def owing(fs: FaultyFileSystem) -> OwedNames:
 def test_names_are_durable_from_the_root_on_and_once() -> None:
     fs = FaultyFileSystem(MemoryFileSystem())
     names = owing(fs)
-    names.settle()
-    names.settle()
+    names.flush()
+    names.flush()
     assert synced(fs) == SYNCED
 
 
-def test_names_whose_sync_failed_are_owed_still() -> None:
+def test_names_whose_sync_failed_stay_pending() -> None:
     fs = FaultyFileSystem(MemoryFileSystem(), fail_at=3)
     names = owing(fs)
     with pytest.raises(SyncFailedError):
-        names.settle()
-    names.settle()
+        names.flush()
+    names.flush()
     assert synced(fs)[3:] == SYNCED
 
 
-def test_a_name_that_comes_meanwhile_is_owed() -> None:
+def test_a_name_that_comes_meanwhile_is_pending() -> None:
     def come(number: int) -> None:
         if number == len(SYNCED):
             names.add(QUEUES[0])
 
     fs = FaultyFileSystem(MemoryFileSystem(), see=come)
     names = owing(fs)
-    names.settle()
-    names.settle()
+    names.flush()
+    names.flush()
     assert synced(fs)[len(SYNCED) :] == [*SYNCED[:3], QUEUES[0]]
 
 
 def test_who_comes_second_waits_for_the_first() -> None:
     fs = GatedFileSystem("sync_directory", "consumequeue")
-    names = OwedNames(fs, ROOT)
+    names = PendingDirectorySyncs(fs, ROOT)
     names.add(QUEUES[0])
     with ThreadPoolExecutor(2) as threads:
         with fs.shut():
-            settled = [threads.submit(names.settle) for _ in range(2)]
+            settled = [threads.submit(names.flush) for _ in range(2)]
             assert fs.arrived.wait(60)
             assert not any(one.done() for one in settled)
         for one in settled:

@@ -43,7 +43,7 @@ _TIMEOUT_MS = 10_000
 _ASK_AGAIN_S = 0.005
 
 
-class BrokerLife:
+class RestartableBroker:
     """The store at ``store`` with RocketMQ's ``settings`` over :data:`DEFAULTS`; ports 0 are free ones, then kept.
 
     Raises ConfigError for a key that nobody knows, or a bad value; and for one of TLS, which is not spoken here.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gantrymq.kernels.codes import RESULT_WORDS
-from gantrymq.kernels.library import library
+from gantrymq.kernels.loader import library
 
 if TYPE_CHECKING:
     from gantrymq.kernels.variants import Variant
