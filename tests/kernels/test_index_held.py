@@ -12,7 +12,7 @@ from test_index import PlainIndexFile, filled, numbers
 
 from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, decode_entry
 from gantrymq.kernels.arrays import int64s
-from gantrymq.store.index import index_file as held_entries
+from gantrymq.store.index import index_file as index_file
 from gantrymq.store.index.index_file import IndexRevalidator
 from gantrymq.store.log.record_batch import IndexEntries
 
@@ -67,7 +67,7 @@ def test_a_file_in_doubt_becomes_what_a_fresh_one_would_be(rng: random.Random) -
 @seeds(20)
 def test_a_whole_file_is_never_repaired(rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table of all slots is what this is to spare, in the file that a kill leaves: the log goes on behind it."""
-    monkeypatch.setattr(held_entries, "index_repair", lambda *_: pytest.fail("repaired"))
+    monkeypatch.setattr(index_file, "index_repair", lambda *_: pytest.fail("repaired"))
     slots = rng.choice([1, 3, 50])
     plain, _, _, _ = filled(rng, slots, 100, rng.choice([0, 1, 20, 90]))
     said = held_in(plain)
@@ -121,5 +121,5 @@ def test_the_balance_depends_on_its_seed() -> None:
     """What one process takes for right by chance the next one does not."""
     was = made_of(3, 40, [(i, i) for i in range(20)])
     file: NDArray[np.uint8] = np.frombuffer(bytes(was.raw), np.uint8).copy()
-    balances = {held_entries.index_balance(file, 3, seed) for seed in range(50)}
+    balances = {index_file.index_balance(file, 3, seed) for seed in range(50)}
     assert len(balances) == 50

@@ -340,7 +340,7 @@ def test_a_delayed_message_for_an_impossible_queue_is_refused_at_once(tmp_path: 
         assert store.put(message).status is PutMessageStatus.MESSAGE_ILLEGAL
 
 
-@pytest.mark.parametrize("killed_at", ["index_file.index_put", "held_entries.index_clear", "held_entries.index_repair"])
+@pytest.mark.parametrize("killed_at", ["index_put", "index_clear", "index_repair"])
 def test_a_recovery_that_was_killed_over_an_index_file_can_be_done_again(
     killed_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,7 +359,7 @@ def test_a_recovery_that_was_killed_over_an_index_file_can_be_done_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"gantrymq.store.{killed_at}", kill)
+        patch.setattr(f"gantrymq.store.index.index_file.{killed_at}", kill)
         with pytest.raises(KeyboardInterrupt):
             MessageStore.open(ROOT, config, fs=killed, housekeeping=False)
     with MessageStore.open(ROOT, config, fs=killed.kill_clone(), housekeeping=False) as again:

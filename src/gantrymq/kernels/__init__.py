@@ -13,15 +13,15 @@ module                  what
 ======================  ===============================================================================
 ``codes``               rows of the column matrix, checks, stop codes (no Numba)
 ``arrays``              views and matrices that obey the typing rule (no Numba)
-``api``, ``native``     kernels as callers see them, and how they are called (no Numba)
-``library``,            the library of compiled kernels: opening it, and the variant for this processor (no Numba)
+``api``, ``calls``      kernels as callers see them, and how they are called (no Numba)
+``loader``,             the library of compiled kernels: opening it, and the variant for this processor (no Numba)
 ``variants``
 ``queue_table``,        the table that numbers queues, the matrix of sends (no Numba)
 ``send_columns``
 ``build``, ``sources``  building the library: what has changed, compiling, linking (no Numba)
 ``compiler``            one kernel to an object file
 ``signatures``          the argument types of each kernel, by example (no Numba)
-``jit``, ``machine``    how kernels compile; the machine instructions that Python has no words for
+``jit``, ``intrinsics`` how kernels compile; the machine instructions that Python does not have
 ``crc``                 CRC-32
 ``scan``                records of a commit log into the column matrix
 ``entries``, ``text``   one property of a record; UTF-8 and Java's String.hashCode

@@ -1,7 +1,7 @@
 """The kernels as their callers see them: nothing here imports Numba.
 
-Each name is the kernel of that name in the module it says, where its documentation stands. A call loads the kernel's
-machine code, and compiles it where there is none yet (``native``).
+Each name is the kernel of that name in the module it says, which documents it. A call loads the kernel's machine code,
+and compiles it if there is none yet (:mod:`gantrymq.kernels.calls`).
 """
 
 from gantrymq.kernels.calls import Kernel

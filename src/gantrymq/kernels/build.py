@@ -2,10 +2,10 @@
 
 Each kernel is compiled for each variant to an object file that is named by the digest of its sources, so an edit
 compiles what depends on it again. The system's linker makes one shared library of the objects: ``$CC``, else cc, gcc or
-clang, else Zig's as a Python package (``ziglang``). Where there is none, the objects are what ``library`` loads.
+clang, else Zig's as a Python package (``ziglang``). Where there is none, ``loader`` loads the objects.
 
 The index is written last, in one step, so a build that ends early leaves what was there before. A lock keeps two builds
-apart. ``python -m gantrymq.kernels.build`` is what ``library`` starts in a checkout.
+apart. ``python -m gantrymq.kernels.build`` is what ``loader`` starts in a checkout.
 """
 
 from __future__ import annotations

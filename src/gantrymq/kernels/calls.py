@@ -1,6 +1,6 @@
 """Kernels as their callers see them: calls into the library of compiled kernels, without Numba.
 
-The library is made when the package is built (``build``) and opened at the first call of a kernel (``library``).
+The library is made when the package is built (``build``) and opened at the first call of a kernel (``loader``).
 
 How a call goes: each argument becomes one or more 64-bit words (a number, or the address and the lengths of an array),
 the code reads them and writes its results behind them. The interpreter's lock is not held meanwhile. The words are kept

@@ -1,7 +1,7 @@
 """A kernel as an object file for one variant of processors; imported only where kernels are built.
 
 For each kernel and its argument types a small entry function is written that makes the arguments from 64-bit words (see
-``native``), calls the kernel, and puts its results behind them. Numba compiles both into one module of LLVM's
+``calls``), calls the kernel, and puts its results behind them. Numba compiles both into one module of LLVM's
 intermediate language, and LLVM makes position-independent code of it, in which nothing but the entry has a name.
 
 Kernels raise nothing. Numba still emits the code that would hand an exception to the interpreter. Functions of Numba
@@ -52,7 +52,7 @@ def _pointer(typing_context: Any, address: Any) -> Any:
 
 
 def main(arguments: list[str]) -> int:
-    """Compile the kernels named as MODULE.NAME to FOLDER/MODULE.NAME.o, with what ``native`` must know beside them."""
+    """Compile the kernels named as MODULE.NAME to FOLDER/MODULE.NAME.o, with what ``calls`` must know beside them."""
     variant = next(variant for found in VARIANTS.values() for variant in found if variant.name == arguments[0])
     folder, wanted = Path(arguments[1]), set(arguments[2:])
     for kernel, example in calls():
