@@ -12,7 +12,7 @@ from test_index import PlainIndexFile, filled, numbers
 
 from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, decode_entry
 from gantrymq.kernels.arrays import int64s
-from gantrymq.store.index import index_file as index_file
+from gantrymq.store.index import index_file
 from gantrymq.store.index.index_file import IndexRevalidator
 from gantrymq.store.log.record_batch import IndexEntries
 
