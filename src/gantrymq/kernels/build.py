@@ -180,8 +180,13 @@ def _link(objects: list[Path], folder: Path) -> str | None:
         fresh.unlink(missing_ok=True)
 
 
-# Nothing writes into code, and what is no part of an entry's call graph goes.
-_LINKER_ARGUMENTS = ["-nostartfiles", "-Wl,-z,text,-z,noexecstack,--gc-sections,-s"] if sys.platform != "darwin" else []
+# The library's code is read-only, and code outside of the call graph of an entry is left out. The symbol of ISA-L stays
+# undefined: ``loader`` opens the package that has it.
+_LINKER_ARGUMENTS = (
+    ["-undefined", "dynamic_lookup"]
+    if sys.platform == "darwin"
+    else ["-nostartfiles", "-Wl,-z,text,-z,noexecstack,--gc-sections,-s"]
+)
 
 
 def linker() -> list[str] | None:

@@ -5,7 +5,8 @@ For each kernel and its argument types a small entry function is written that ma
 intermediate language, and LLVM makes position-independent code of it, in which nothing but the entry has a name.
 
 Kernels raise nothing. Numba still emits the code that would hand an exception to the interpreter. Functions of Numba
-and of Python that only this code calls become one that aborts the process, so the object needs only the C library.
+and of Python that only this code calls become one that aborts the process, so the object needs only the C library
+and ``crc32_gzip_refl`` of ISA-L.
 
 ``python -m gantrymq.kernels.compiler VARIANT FOLDER KERNEL…`` is what ``build`` starts, once for each variant: Numba
 compiles for one kind of processor in a process, the one that its environment names.
@@ -34,8 +35,9 @@ from gantrymq.kernels.variants import VARIANTS, Variant
 # Numba's own annotations cover a part of what is used here.
 numba: Any = importlib.import_module("numba")
 types: Any = numba.types
-# What code may call: functions of C's library that LLVM brings in by itself. All else belongs to raising.
-_OF_C = frozenset({"memcpy", "memmove", "memset", "memcmp", "abort"})
+# The functions that code may call: those of C's library that LLVM brings in by itself, and ISA-L's CRC-32. All others
+# belong to raising.
+_CALLED = frozenset({"memcpy", "memmove", "memset", "memcmp", "abort", "crc32_gzip_refl"})
 _DECLARED = re.compile(r'^declare [^@]*@"?([^"(]+)"?\(', re.MULTILINE)
 _EXTERNAL_DATA = re.compile(r'^(@"?[^"= ]+"?) = external (?:local_unnamed_addr )?global i8\b.*$', re.MULTILINE)
 _COMMON_DATA = re.compile(r" = common (?:local_unnamed_addr )?global ")
@@ -124,7 +126,7 @@ def _count_results(overload: Any) -> int:
 
 
 def _isolated(text: str, entry: str, symbol: str) -> Any:
-    """The module with ``entry`` under the name ``symbol`` and without any other name but those of C's library."""
+    """The module with ``entry`` under the name ``symbol`` and without any other name but those of ``_CALLED``."""
     text = _EXTERNAL_DATA.sub(r"\1 = internal global i8 0", text)
     text = _COMMON_DATA.sub(" = internal global ", text)
     module = llvm.parse_assembly(text)
@@ -135,7 +137,7 @@ def _isolated(text: str, entry: str, symbol: str) -> Any:
     found.linkage, found.name = "external", symbol
     text = str(module)
     for name in _DECLARED.findall(text):
-        if not name.startswith("llvm.") and name not in _OF_C:
+        if not name.startswith("llvm.") and name not in _CALLED:
             text = _abort_instead(text, name)
     return llvm.parse_assembly(text)
 

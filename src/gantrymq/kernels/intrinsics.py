@@ -1,10 +1,9 @@
-"""The machine instructions that Python has no words for: unaligned loads, byte order, SIMD registers.
+"""Machine instructions that Python does not have: unaligned loads, byte order, searches in 64 bytes, a call of ISA-L.
 
-Each is one LLVM operation, inlined into the kernel that uses it. Positions are int64 and are not checked: the
-caller has made sure that every byte of an access lies in its array. A ``Lane`` is a 128-bit register of two
-unsigned 64-bit numbers, a ``Wide`` one of ``WIDE_LANES`` lanes; values of these types live inside kernels only.
+Each is one LLVM operation, inlined into the kernel that uses it. Positions are int64 and are not checked: the caller
+ensures that every byte of an access lies in its array.
 
-The host is little-endian (x86-64, AArch64). Source: LLVM's language reference, Intel's intrinsics guide.
+The host is little-endian (x86-64, AArch64). Source: LLVM's language reference.
 """
 
 from collections.abc import Callable
@@ -13,56 +12,18 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic as _numba_intrinsic
-from numba.extending import models, register_model
-
-from gantrymq.kernels.jit import cpu_features
 
 _I1, _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
-_LANE = ir.VectorType(_I64, 2)
 _WINDOW = ir.VectorType(_I8, 64)
 _BLOCK = ir.VectorType(_I8, 16)
 WINDOW = 64  # bytes that match_window looks at
-BLOCK = 16  # bytes of a lane, and of hash_block
+BLOCK = 16  # bytes that hash_block looks at
 CACHE_LINE = 64
-# Constants of the compilation, and part of the cache's key:
-HAS_CLMUL = "pclmul" in cpu_features()
-HAS_WIDE_CLMUL = {"vpclmulqdq", "avx2"} <= cpu_features()
-WIDE_LANES = 4 if "avx512f" in cpu_features() else 2  # some virtual machines hide AVX-512
-_WIDE = ir.VectorType(_I64, 2 * WIDE_LANES)
-
-Lane = Any  # what type checkers see of one
-Wide = Any
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
     """Numba's decorator, whose result is called with one argument fewer than ``function`` has."""
     return _numba_intrinsic(function)
-
-
-class _LaneType(types.Type):
-    pass
-
-
-class _WideType(types.Type):
-    pass
-
-
-@register_model(_LaneType)
-class _LaneModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, lane_type: Any) -> None:
-        begin: Any = super().__init__
-        begin(manager, lane_type, _LANE)
-
-
-@register_model(_WideType)
-class _WideModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, wide_type: Any) -> None:
-        begin: Any = super().__init__
-        begin(manager, wide_type, _WIDE)
-
-
-_types: Any = (_LaneType, _WideType)
-_lane, _wide = _types[0]("Lane"), _types[1]("Wide")
 
 
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, at: Any, pointee: Any) -> Any:
@@ -205,90 +166,17 @@ def trailing_zeros(typing_context: Any, word: Any) -> Any:
     return types.int64(types.uint64), generate
 
 
-def _make_register_load(register: Any, vector: Any) -> Any:
-    def load(typing_context: Any, buf: Any, at: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return _load_vector(context, builder, signature, args, vector)
-
-        return register(buf, types.int64), generate
-
-    return intrinsic(load)
-
-
-lane_load = _make_register_load(_lane, _LANE)  # (buf, at): the 16 bytes from there
-wide_load = _make_register_load(_wide, _WIDE)  # the bytes of a wide one
-
-
 @intrinsic
-def lane_of(typing_context: Any, low: Any, high: Any) -> Any:
-    """A lane of two uint64."""
+def crc32_gzip_refl(typing_context: Any, buf: Any, at: Any, length: Any) -> Any:
+    """ISA-L's CRC-32 of ``length`` bytes from ``at``, a uint32.
+
+    The only function that kernels call and do not contain. ``jit`` and ``loader`` make the symbol of the package
+    ``isal`` known to LLVM and to the system's loader.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        lane = builder.insert_element(ir.Constant(_LANE, ir.Undefined), args[0], _I32(0))
-        return builder.insert_element(lane, args[1], _I32(1))
+        begin = _pointer(context, builder, signature.args[0], args[0], args[1], _I8)
+        function = _function(builder, "crc32_gzip_refl", _I32, [_I32, _I8.as_pointer(), _I64])
+        return builder.call(function, [_I32(0), begin, args[2]])
 
-    return _lane(types.uint64, types.uint64), generate
-
-
-def _make_part(index: int) -> Any:
-    def part(typing_context: Any, lane: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return builder.extract_element(args[0], _I32(index))
-
-        return types.uint64(_lane), generate
-
-    return intrinsic(part)
-
-
-lane_low, lane_high = _make_part(0), _make_part(1)
-
-
-def _make_shuffle(source: Any, target: Any, places: list[int]) -> Any:
-    """A register whose 64-bit parts are those of another at ``places``, counted on into zeros."""
-
-    def shuffle(typing_context: Any, register: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            zeros = ir.Constant(args[0].type, [0] * args[0].type.count)
-            mask = ir.Constant(ir.VectorType(_I32, len(places)), places)
-            return builder.shuffle_vector(args[0], zeros, mask)
-
-        return target(source), generate
-
-    return intrinsic(shuffle)
-
-
-wide_repeat = _make_shuffle(_lane, _wide, [0, 1] * WIDE_LANES)  # a lane, in all places
-wide_first = _make_shuffle(_lane, _wide, [0, 1] + [2] * (2 * WIDE_LANES - 2))  # a lane, then zeros
-wide_lanes = [_make_shuffle(_wide, _lane, [2 * i, 2 * i + 1]) for i in range(WIDE_LANES)]
-
-
-def _make_operation(operation: Callable[[Any, Any, Any], Any]) -> Any:
-    """An operation on two registers of one type."""
-
-    def combine(typing_context: Any, one: Any, other: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return operation(builder, args[0], args[1])
-
-        return one(one, one), generate
-
-    return intrinsic(combine)
-
-
-def _multiply(builder: Any, one: Any, other: Any, halves: int) -> Any:
-    name = {2: "llvm.x86.pclmulqdq", 4: "llvm.x86.pclmulqdq.256", 8: "llvm.x86.pclmulqdq.512"}[one.type.count]
-    function = _function(builder, name, one.type, [one.type, one.type, _I8])
-    return builder.call(function, [one, other, _I8(halves)])
-
-
-def _multiply_low(builder: Any, one: Any, other: Any) -> Any:
-    return _multiply(builder, one, other, 0x00)
-
-
-def _multiply_both(builder: Any, one: Any, other: Any) -> Any:
-    return builder.xor(_multiply_low(builder, one, other), _multiply(builder, one, other, 0x11))
-
-
-# Of each lane of a register:
-clmul_low = _make_operation(_multiply_low)  # the carry-less product of the low halves
-clmul_fold = _make_operation(_multiply_both)  # low * low ^ high * high
-lane_xor = _make_operation(lambda builder, one, other: builder.xor(one, other))
+    return types.uint32(buf, types.int64, types.int64), generate

@@ -4,13 +4,15 @@ Only tests and ``compiler`` use this; everything else calls a kernel through ``a
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
+import llvmlite.binding as llvm
+from isal import isal_zlib
 from numba import njit
-from numba.core.registry import cpu_target
 
 KERNELS: list[Any] = []  # every kernel of the modules that are imported
+
+llvm.load_library_permanently(isal_zlib.__file__)  # crc32_gzip_refl, which kernels call
 
 
 _OPTIONS: dict[str, Any] = {
@@ -36,16 +38,3 @@ def helper(function: Callable[..., Any]) -> Any:
 def rare_helper(function: Callable[..., Any]) -> Any:
     """The same for what seldom runs: a call costs more, but its caller stays small."""
     return njit(**_OPTIONS)(function)
-
-
-@lru_cache(maxsize=1)
-def cpu_features() -> frozenset[str]:
-    """The instruction sets that Numba compiles for in this process (``compiler`` sets them)."""
-    return frozenset(name[1:] for name in told_features() if name.startswith("+"))
-
-
-def told_features() -> list[str]:
-    """What Numba tells LLVM of the processor: "+avx2" where it has something, "-avx512f" where not."""
-    target: Any = cpu_target.target_context
-    _, _, features = target.codegen().magic_tuple()
-    return str(features).split(",")

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from isal import isal_zlib
 
 from gantrymq.errors import KernelsError
 from gantrymq.kernels.variants import Variant, choose
@@ -128,6 +129,7 @@ def _is_stale(index: dict[str, Any]) -> bool:
 
 def _linked(path: Path) -> Find:
     try:
+        ctypes.CDLL(isal_zlib.__file__, ctypes.RTLD_GLOBAL)  # crc32_gzip_refl, which kernels call
         loaded = ctypes.CDLL(os.fspath(path))
     except OSError as error:
         raise KernelsError(
@@ -143,6 +145,7 @@ def _linked(path: Path) -> Find:
 def _linked_by_llvm(index: dict[str, Any], folder: Path, variant: Variant) -> Find:
     import llvmlite.binding as llvm
 
+    llvm.load_library_permanently(isal_zlib.__file__)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine: Any = llvm.Target.from_default_triple().create_target_machine(reloc="pic")
