@@ -1,4 +1,4 @@
-"""The writing half of an open store's face: puts by threads and by coroutines, one message or many.
+"""The write methods of an open store: puts from threads and from coroutines, of one message or many.
 
 Source: DefaultMessageStore.putMessage, asyncPutMessage, putMessages.
 """
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
     from gantrymq.store.log.flush import LoopFlush
 
-_PUT_OK = PutMessageStatus.PUT_OK  # an enumeration's members are looked up slowly
+_PUT_OK = PutMessageStatus.PUT_OK  # looking up an enum member is slow
 
 
 class WritingStore(ReadingStore):
-    """What an open store takes; what it is made of and when it refuses is :class:`~.message_store.MessageStore`'s.
-
-    Thread rule: ``put`` and ``put_batch`` may be called from any thread; ``put_async`` and ``put_batch_async`` from
-    any event loop, which they hold no longer than the append takes.
+    """The puts of a store. :class:`~.message_store.MessageStore` provides the parts and decides when puts are refused.
 
     ``flush_policy`` says what an acknowledgement waits for.
+
+    Thread rule: ``put`` and ``put_batch`` may be called from any thread. ``put_async`` and ``put_batch_async`` may be
+    called from any event loop; they block it only for the append.
     """
 
     config: MessageStoreConfig
@@ -55,9 +55,9 @@ class WritingStore(ReadingStore):
     _loop_flushes: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopFlush]
 
     def put(self, message: Message) -> PutMessageResult:
-        """Store one message; the result's status says what became of it.
+        """Store one message. The result's status says whether it was stored.
 
-        Raises DiskFullError, StoreClosedError, SyncFailedError (nothing more is taken then).
+        Raises DiskFullError, StoreClosedError, and SyncFailedError, after which the store takes no more puts.
         """
         result = self._append(message)
         if self.flush_policy.waits_for_disk(message.wait_store_msg_ok) and result.is_stored:
@@ -65,17 +65,20 @@ class WritingStore(ReadingStore):
         return result
 
     async def put_async(self, message: Message) -> PutMessageResult:
-        """As :meth:`put`, for a coroutine: while it waits for the disk its event loop goes on (asyncPutMessage)."""
+        """Like :meth:`put`, for a coroutine.
+
+        The event loop is not blocked while the put waits for the disk (asyncPutMessage).
+        """
         result = self._append(message)
         if self.flush_policy.waits_for_disk(message.wait_store_msg_ok) and result.is_stored:
             result.status = await self.until_durable(result.end_offset)
         return result
 
     def put_batch(self, batch: Sequence[Message] | pa.Table) -> PutBatchResult:
-        """Store a list of messages, or the rows of an Arrow table (columns: ``gantrymq.store.log.batch``), in order.
+        """Store a list of messages, or the rows of an Arrow table, in order (columns: ``gantrymq.store.log.batch``).
 
-        They are acknowledged together. A message that cannot be stored is reported in the result and the others go
-        on. Raises DiskFullError (what stands in front of the message that did not fit is stored), StoreClosedError,
+        The batch has one acknowledgement. A message that cannot be stored is reported in the result, and the others are
+        stored. Raises DiskFullError (the messages before the one that did not fit are stored), StoreClosedError,
         SyncFailedError.
         """
         result = self._append_batch(batch)
@@ -84,35 +87,36 @@ class WritingStore(ReadingStore):
         return result
 
     async def put_batch_async(self, batch: Sequence[Message] | pa.Table) -> PutBatchResult:
-        """As :meth:`put_batch`, for a coroutine."""
+        """Like :meth:`put_batch`, for a coroutine."""
         result = self._append_batch(batch)
         if self.flush_policy.waits_for_disk() and result.end_offset >= 0:
             result.status = await self.until_durable(result.end_offset)
         return result
 
     def append(self, appendables: Sequence[Appendable]) -> list[PutMessageResult]:
-        """Append all of them under one lock, in order, and wait for no flush (see :meth:`until_durable`).
+        """Append all ``appendables`` in order under one lock, without waiting for a flush (see :meth:`until_durable`).
 
-        What cannot be stored says so in its status and the others go on: SERVICE_NOT_AVAILABLE where the store takes
-        nothing or the disk is full.
+        An appendable that cannot be stored is reported in its status, and the others are stored. The status is
+        SERVICE_NOT_AVAILABLE if the store takes no puts or the disk is full.
         """
         config, host = self.config, self._store_host
         return self.append_checked([(one, one.check(config, host)) for one in appendables])
 
     def check_ahead(self, appendable: Appendable) -> PutMessageStatus:
-        """Check a large appendable that is put next by :meth:`append_checked`, and have memory for its records.
+        """Check a large appendable and allocate page cache for its records, before :meth:`append_checked` takes the
+        lock.
 
-        Both may take long: for 14 MB of records 5 to 40 ms, and more where the disk does not keep up. Thread rule: any
-        thread that has ``appendable``.
+        Both can be slow: 5 to 40 ms for 14 MB of records, and more if the disk does not keep up. Thread rule: any
+        thread that owns ``appendable``.
         """
         status = appendable.check(self.config, self._store_host)
         if status is _PUT_OK:
-            with suppress(StoreError, OSError):  # the append meets it again, and answers for it
+            with suppress(StoreError, OSError):  # the append fails in the same way and reports it
                 self._log.bring_in_ahead(appendable.size_bytes)
         return status
 
     def append_checked(self, checked: Sequence[tuple[Appendable, PutMessageStatus]]) -> list[PutMessageResult]:
-        """As :meth:`append`, with the status of each check."""
+        """Like :meth:`append`, for appendables that are checked already. Each comes with the status of its check."""
         if not self.is_writable:
             return [_refused(one, PutMessageStatus.SERVICE_NOT_AVAILABLE) for one, _ in checked]
         now_ms = self._clock.now_ms()
@@ -122,24 +126,28 @@ class WritingStore(ReadingStore):
         return results
 
     def until_durable(self, end_offset: int) -> asyncio.Future[PutMessageStatus]:
-        """A future, of the running event loop, of everything up to ``end_offset`` being on the disk.
+        """Return a future of the running event loop that completes when the log is on the disk up to ``end_offset``.
 
-        FLUSH_DISK_TIMEOUT where that takes longer than syncFlushTimeout; the future raises the error of the sync.
+        The result is PUT_OK, or FLUSH_DISK_TIMEOUT if the flush takes longer than syncFlushTimeout. If the sync fails,
+        the future raises its error.
         """
         return self._loop_flush().until(end_offset)
 
-    # What the store is made of
+    # Provided by MessageStore
 
     @property
     def is_writable(self) -> bool:
-        """Whether puts are taken."""
+        """Whether the store takes puts."""
         raise NotImplementedError
 
     def _require_open(self) -> None:
         raise NotImplementedError
 
     def _wake_after_put(self, *, waits: bool = True) -> None:
-        """Wake whoever has work now; a producer who ``waits`` for the disk wakes its service when he asks."""
+        """Wake the services that have work after a put.
+
+        A put that ``waits`` for the disk wakes the flush service itself.
+        """
         raise NotImplementedError
 
     def _flush_request(self, end_offset: int) -> FlushRequest:
@@ -168,7 +176,7 @@ class WritingStore(ReadingStore):
                 lock.release()
         except NoBufferError:
             return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, message.topic, message.queue_id)
-        except SyncFailedError as error:  # of a new file's name
+        except SyncFailedError as error:  # the directory of a new log file could not be synced
             self._note_failure("put", error)
             raise
         self._wake_after_put(waits=message.wait_store_msg_ok)
@@ -184,7 +192,7 @@ class WritingStore(ReadingStore):
             return _refused(one, PutMessageStatus.SERVICE_NOT_AVAILABLE)
         except NoBufferError:
             return _refused(one, PutMessageStatus.CREATE_MAPPED_FILE_FAILED)
-        except (StoreError, OSError) as error:  # a new file: its name not synced, no descriptor left, a broken disk
+        except (StoreError, OSError) as error:  # a new log file: failed sync, no descriptor, failed disk
             self._note_failure("append", error)
             return _refused(one, PutMessageStatus.UNKNOWN_ERROR)
 
@@ -215,7 +223,7 @@ class WritingStore(ReadingStore):
             try:
                 one = AppendableMessage(message)
                 status = one.check(self.config, self._store_host)
-            except (AttributeError, TypeError, ValueError):  # no message, or a field of another type: a put raises that
+            except (AttributeError, TypeError, ValueError):  # a wrong type, which ``put`` raises
                 status = PutMessageStatus.MESSAGE_ILLEGAL
             if status is not _PUT_OK:
                 result.rejected[place] = status
@@ -230,7 +238,7 @@ class WritingStore(ReadingStore):
     # Waiting for the disk
 
     def _loop_flush(self) -> LoopFlush:
-        """That of the running event loop."""
+        """Return the LoopFlush of the running event loop."""
         import asyncio
 
         from gantrymq.store.log.flush import LoopFlush

@@ -1,10 +1,10 @@
-"""Putting records at the end of the commit log and giving out queue offsets, under the put lock.
+"""Appends records to the commit log and assigns queue offsets, under the put lock.
 
-Invariant: a queue offset is given out once, in the order of the log; prepared and rollback records get 0 and use none
-up. The bytes of a record are in the mapping before the wrote position of the file moves; readers stop at that position.
+Invariant: each queue offset is given out once, in the order of the log. Prepared and rollback records have queue offset
+0 and use none up. The bytes of a record are in the mapping before the wrote position of the file moves, and readers
+stop at that position.
 
-Thread rule: everything runs under the store's put lock, which any thread may take. A thread that holds it must not
-take it again.
+Thread rule: everything runs under the store's put lock, which any thread may take. The lock is not reentrant.
 
 Source: CommitLog.asyncPutMessage, DefaultAppendMessageCallback, PutMessageLock.
 """
@@ -29,12 +29,20 @@ from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.log.mapped_file import PAGE_SIZE, MappedFile
 from gantrymq.store.put_result import PutMessageResult
 
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 100e-6, 5e-3  # the interpreter takes a thread's turn away after 5 ms
-_TRIES = 10  # then he takes turns after all, so that nobody waits for ever
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 100e-6, 5e-3  # CPython switches threads every 5 ms
+_TRIES = 10  # after that the thread queues for the lock, so that it cannot starve
 
 
 class PutLock:
-    """A lock to be used as a context manager; where every call counts, ``acquire`` and ``release`` are Python's own."""
+    """The put lock, without lock convoys.
+
+    The obvious way is ``threading.Lock`` alone. It hands ownership to a waiting thread that does not hold the GIL yet;
+    the thread that holds the GIL then blocks on the lock, and every put costs a thread switch. A waiter therefore
+    sleeps and polls.
+
+    Use it as a context manager. ``acquire`` and ``release`` are those of the inner lock, for code where each call
+    counts.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,18 +50,18 @@ class PutLock:
         self.release: Callable[[], None] = self._lock.release
 
     def __enter__(self) -> None:
-        """Have the lock."""
+        """Acquire the lock."""
         if not self._lock.acquire(blocking=False):
             self.wait()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give it back."""
+        """Release the lock."""
         self._lock.release()
 
     def wait(self) -> None:
-        """Have the lock, which another thread had a moment ago."""
+        """Acquire the lock after a first attempt has failed: poll, then block."""
         wait_s = _FIRST_WAIT_S
         for _ in range(_TRIES):
             time.sleep(wait_s)
@@ -66,16 +74,16 @@ class PutLock:
 _HOST_ROW_SIZE = 20
 _SHORT_RANGE = 1 << 16
 _FEW_QUEUES = 64
-# Records of a kilobyte and more are made in memory that is there and go into the log by a write, a megabyte a time:
-# making them in its mapping took memory from the kernel twice, for zeros and for them. Smaller ones gain nothing.
+# Records of 1 KiB and more are encoded into a reused buffer and written to the log 1 MiB at a time. Encoding them in
+# the mapping would touch each new page twice: once to zero it, once for the record. Smaller records gain nothing.
 _LARGE_RECORD_BYTES = 1024
 _ROOM_BYTES = 1 << 20
 
 
 class MessageAppender:
-    """Appends to ``log``; ``next_offsets`` is the next offset of each (topic, queue id), changed here.
+    """Appends to ``log``. ``next_offsets`` maps (topic, queue id) to the queue's next offset and is updated here.
 
-    ``last_timestamp_ms`` is the store time that the log ends with.
+    ``last_timestamp_ms`` is the store time of the last record of the log.
     """
 
     def __init__(
@@ -95,33 +103,40 @@ class MessageAppender:
         self._room: Bytes | None = None
 
     def next_timestamp_ms(self, now_ms: int) -> int:
-        """The store time of the next record: it never goes back, or finding by time would break."""
+        """Return the store time (ms) of the next record. It never decreases, because search by time needs it sorted."""
         last_ms = self._last_timestamp_ms
         timestamp_ms = self._last_timestamp_ms = now_ms if now_ms > last_ms else last_ms
         return timestamp_ms
 
     def append(self, one: Appendable, now_ms: int) -> PutMessageResult:
-        """Append what has passed its check, in one piece; the result says where a number does not fit its field.
+        """Append records that have passed their check, in one piece.
 
-        Raises DiskFullError, with nothing changed but perhaps a blank.
+        The status says so if a number does not fit its field.
+
+        Raises DiskFullError. Nothing is changed then, except that a blank may end the file.
         """
         file = self._log.room_for(one.size_bytes)
         timestamp_ms = self.next_timestamp_ms(now_ms)
         result = one.append(file, self._next_offsets, timestamp_ms, self._store_host)
         if result.phy_offset >= 0:
-            file.store_timestamp_ms = timestamp_ms  # last: a flush must not vouch for what it may not have covered
+            # Set last: a flush in between must not put this time into the checkpoint, since it may have missed the
+            # record.
+            file.store_timestamp_ms = timestamp_ms
         return result
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """The offset that the next message of a queue gets; 0 where it has none."""
+        """Return the offset of a queue's next message; 0 if the queue has no messages."""
         return self._next_offsets.get((topic, queue_id), 0)
 
     def forget_queue(self, topic: str, queue_id: int) -> None:
-        """Begin a queue again with offset 0; its topic was deleted."""
+        """Restart a queue at offset 0, because its topic was deleted."""
         self._next_offsets.pop((topic, queue_id), None)
 
     def append_columns(self, batch: BatchColumns, now_ms: int, result: PutBatchResult) -> None:
-        """Append a plain batch and fill ``result``; raises DiskFullError, with the rows in front of it stored."""
+        """Append a plain batch and fill ``result``.
+
+        Raises DiskFullError; the rows before the failed one are stored then.
+        """
         offsets = _QueueOffsets(batch, self._next_offsets)
         timestamp_ms = self.next_timestamp_ms(now_ms)
         columns = batch.columns
@@ -140,7 +155,7 @@ class MessageAppender:
             result.sizes[:done] = columns[codes.SIZE, :done]
 
     def _encode(self, batch: BatchColumns, start: int, timestamp_ms: int) -> int:
-        """Write rows from ``start`` on into the last file, or end that file; returns the row to go on from."""
+        """Write rows from ``start`` on into the last file, or end that file. Returns the next row to write."""
         file, most_bytes = self._log.queue.last_for_append(), batch.most_bytes_from(start)
         is_large = most_bytes >= (batch.count - start) * _LARGE_RECORD_BYTES
         fits = not file.is_buffered and file.size - file.wrote_position > _ROOM_BYTES
@@ -156,13 +171,16 @@ class MessageAppender:
         return done
 
     def _encode_apart(self, file: MappedFile, batch: BatchColumns, start: int, timestamp_ms: int) -> int:
-        """Write some rows by way of memory of our own; ``start`` where not even one goes in there."""
+        """Write some rows through the reused buffer.
+
+        Returns the next row, which is ``start`` if not even one row fits.
+        """
         if self._room is None:
             self._room = np.empty(_ROOM_BYTES + PAGE_SIZE, np.uint8)
         base_offset = file.file_from_offset + file.wrote_position
         done, _, length = self._encode_into(self._room[:_ROOM_BYTES], 0, base_offset, batch, start)
         if done > start:
-            self._room[length : length + PAGE_SIZE] = 0  # where kernels look beyond the newest record
+            self._room[length : length + PAGE_SIZE] = 0  # kernels read a few bytes beyond the newest record
             file.append_ahead(self._room[: length + PAGE_SIZE], length)
             file.store_timestamp_ms = timestamp_ms
         return done
@@ -170,7 +188,10 @@ class MessageAppender:
     def _encode_into(
         self, out: Bytes, position: int, base_offset: int, batch: BatchColumns, start: int
     ) -> tuple[int, int, int]:
-        """Make the records of the rows from ``start`` on behind ``position``; (row to go on from, why, position)."""
+        """Encode the rows from ``start`` on into ``out`` at ``position``.
+
+        Returns (next row, stop code, end position).
+        """
         done, code, position = encode_batch(
             out,
             position,
@@ -198,7 +219,7 @@ def _host_row(host: Host) -> bytes:
 
 
 class _QueueOffsets:
-    """The queue offsets of a batch: ``of_rows`` continues every queue in the order of the rows."""
+    """The queue offsets of a batch. ``of_rows`` has one for each row; each queue continues in the order of its rows."""
 
     def __init__(self, batch: BatchColumns, next_offsets: NextOffsets) -> None:
         import pyarrow as pa
@@ -209,11 +230,12 @@ class _QueueOffsets:
         if len(batch.topics) == 1 and most <= _FEW_QUEUES:
             self._queues, group = [(batch.topics[0], queue_id) for queue_id in range(most)], queue_ids
         else:
-            # By Arrow's hash table: np.unique sorts, a fifth of all that a small message of a table took.
+            # Arrow's hash table is faster than np.unique, which sorts: that took a fifth of the time of a table of
+            # small messages.
             pairs = pa.array((batch.topic_of << 32) | queue_ids).dictionary_encode()
             self._queues = [(batch.topics[pair >> 32], pair & 0xFFFFFFFF) for pair in pairs.dictionary.to_pylist()]
             group = pairs.indices.to_numpy()
-        self._group = group.astype(np.uint16) if len(self._queues) <= _SHORT_RANGE else group  # NumPy sorts those fast
+        self._group = group.astype(np.uint16) if len(self._queues) <= _SHORT_RANGE else group  # NumPy sorts uint16 fast
         first = np.array([next_offsets.get(queue, 0) for queue in self._queues], np.int64)
         order = np.argsort(self._group, kind="stable")
         counts = np.bincount(self._group, minlength=len(self._queues))
@@ -222,7 +244,7 @@ class _QueueOffsets:
         self.of_rows[order] = first[self._group[order]] + rank
 
     def take(self, rows: int) -> None:
-        """The first ``rows`` rows are stored: their offsets are used up."""
+        """Use up the offsets of the first ``rows`` rows, which are stored."""
         stored = np.bincount(self._group[:rows], minlength=len(self._queues)).tolist()
         for queue, count in zip(self._queues, stored, strict=True):
             if count:

@@ -1,11 +1,11 @@
-"""Many messages in one put, from a list or an Arrow table, as the columns that the encoding kernel takes.
+"""Many messages in one put, from a list or an Arrow table, as columns for the encoding kernel.
 
 Columns of a table: ``topic`` (string) and ``body`` (binary or string) are required. ``queue_id``, ``tags``, ``keys``
 (list of strings, or one string), ``properties`` (map of strings), ``delay_level``, ``flag``, ``sys_flag``,
-``born_timestamp_ms`` and ``reconsume_times`` are optional. A row whose topic or body is null is MESSAGE_ILLEGAL.
+``born_timestamp_ms`` and ``reconsume_times`` are optional. A row with a null topic or body is MESSAGE_ILLEGAL.
 
-Only a plain batch becomes columns: no delay levels, no transactions, no own hosts, and no message that a put would
-refuse. For any other batch ``of_messages`` and ``of_table`` return None, and the messages are put one by one.
+Only a plain batch becomes columns: no delay levels, no transactions, no hosts of its own, and no message that a put
+would refuse. For any other batch ``of_messages`` and ``of_table`` return None, and the messages are put one by one.
 
 Source: MessageExtEncoder.encode.
 """
@@ -43,10 +43,10 @@ _NUMBERS = {
     "reconsume_times": codes.RECONSUME_TIMES,
 }
 _SPECIAL = ("delay_level", "sys_flag")
-# Columns of these types are taken as they lie in memory: casting each took most of the time of a short table.
+# Columns of these types are used without a cast: casting each took most of the time for a short table.
 _OFFSETS = {"string": np.int32, "binary": np.int32, "large_string": np.int64, "large_binary": np.int64}
 _INTEGERS = {"int32": np.int32, "int64": np.int64}
-_HOSTS_V6_BYTES, _LONG_TOPIC_BYTES, _SEPARATOR_BYTES = 24, 1, 1  # what a record may have beside its least
+_HOSTS_V6_BYTES, _LONG_TOPIC_BYTES, _SEPARATOR_BYTES = 24, 1, 1  # what a record may have beyond MIN_RECORD_SIZE
 _MOST_FIXED_BYTES = record.MIN_RECORD_SIZE + _HOSTS_V6_BYTES + _LONG_TOPIC_BYTES + _SEPARATOR_BYTES + CRC_PROPERTY_SIZE
 
 
@@ -59,15 +59,15 @@ class Texts:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """How long each row is."""
+        """The length of each row in bytes (int64)."""
         return np.diff(self.offsets)
 
 
 @dataclass(slots=True)
 class BatchColumns:
-    """A plain batch. ``topics`` are the distinct ones and ``topic_of`` says which is each row's.
+    """A plain batch. ``topics`` has the distinct topics, and ``topic_of`` the index into it for each row.
 
-    ``columns`` (see ``gantrymq.kernels.codes``) has QUEUE_ID, FLAG, BORN_TIMESTAMP and RECONSUME_TIMES; SYS_FLAG and
+    ``columns`` (rows: ``gantrymq.kernels.codes``) has QUEUE_ID, FLAG, BORN_TIMESTAMP and RECONSUME_TIMES; SYS_FLAG and
     PREPARED_OFFSET are 0.
     """
 
@@ -80,14 +80,14 @@ class BatchColumns:
     columns: NDArray[np.int64]
 
     def most_bytes_from(self, row: int) -> int:
-        """The records of the rows from ``row`` on take no more than this, and not much less."""
+        """Return a close upper bound of the bytes that the records of the rows from ``row`` on take."""
         texts = (self.bodies, self.topic_texts, self.properties)
         rest = sum(int(text.offsets[self.count]) - int(text.offsets[row]) for text in texts)
         return rest + (self.count - row) * _MOST_FIXED_BYTES
 
 
 def of_messages(messages: Sequence[Message], config: MessageStoreConfig) -> BatchColumns | None:
-    """The columns of a list of messages, or None where it is not plain."""
+    """Return the columns of a list of messages, or None if the list is not a plain batch."""
     try:
         for message in messages:
             if message.delay_level or message.sys_flag or message.prepared_transaction_offset:
@@ -97,17 +97,20 @@ def of_messages(messages: Sequence[Message], config: MessageStoreConfig) -> Batc
             if message.keys and is_one_text(message.keys):
                 return None
         table = _table(messages)
-    except (AttributeError, TypeError, ValueError, OverflowError):  # single puts know what becomes of it
+    except (AttributeError, TypeError, ValueError, OverflowError):  # single puts report the error
         return None
     return of_table(table, config)
 
 
 def _table(messages: Sequence[Message]) -> pa.Table:
-    """The columns as Arrow has them; raises what says that no column holds that, as half a surrogate pair."""
+    """Return the messages as an Arrow table.
+
+    Raises if a value does not fit its column, such as half a surrogate pair.
+    """
     import pyarrow as pa
 
     bodies = [message.body for message in messages]
-    if set(map(type, bodies)) != {bytes}:  # Arrow would take a text, or make bytes of wider items
+    if set(map(type, bodies)) != {bytes}:  # Arrow would accept a str, or convert an array of wider items to bytes
         raise TypeError("a body that is not of type bytes")
     table: dict[str, Any] = {
         "topic": pa.array([message.topic for message in messages], pa.string()),
@@ -123,9 +126,10 @@ def _table(messages: Sequence[Message]) -> pa.Table:
 
 
 def _maps(properties: Sequence[Mapping[str, str]]) -> pa.MapArray:
-    """A column of maps, of two flat lists: pairs in lists are objects that Python's collector walks through.
+    """Return a map column built from two flat lists.
 
-    That took as long as all the rest of making columns of messages.
+    A list of pairs would create objects that Python's garbage collector walks through; that took as long as all the
+    other columns together.
     """
     import pyarrow as pa
 
@@ -141,7 +145,10 @@ def _maps(properties: Sequence[Mapping[str, str]]) -> pa.MapArray:
 
 
 def of_table(table: pa.Table, config: MessageStoreConfig) -> BatchColumns | None:
-    """The columns of an Arrow table, or None where it is not plain; raises KeyError where a column is missing."""
+    """Return the columns of an Arrow table, or None if it is not a plain batch.
+
+    Raises KeyError if a column is missing.
+    """
     import pyarrow as pa
 
     names = set(table.column_names)
@@ -157,11 +164,11 @@ def of_table(table: pa.Table, config: MessageStoreConfig) -> BatchColumns | None
     for name, row in _NUMBERS.items():
         if name in names:
             columns[row, : len(table)] = _numbers(table, name)
-    if pa.types.is_string_view(topic.type):  # Arrow takes no rows of such a dictionary
+    if pa.types.is_string_view(topic.type):  # Arrow's take() does not support a dictionary of string views
         topic = topic.cast(pa.large_string())
     distinct = topic.combine_chunks().dictionary_encode()
     topics = distinct.dictionary.to_pylist()
-    # A dictionary that came as one may have a topic twice, which would be two queues in place of one.
+    # A dictionary column from the caller may contain a topic twice, which would give one queue two sets of offsets.
     if len(set(topics)) < len(topics) or not all(is_topic_storable(name) for name in topics):
         return None
     topic_of = np.zeros(len(table), np.int64)
@@ -203,7 +210,7 @@ def _numbers(table: pa.Table, name: str) -> NDArray[np.int64]:
 
 
 def _plain(column: Any) -> Any:
-    """A column of any type for strings or bytes, as large strings or large binaries."""
+    """Cast a column of any string or binary type to large strings or large binaries."""
     import pyarrow as pa
     from pyarrow import types
 
@@ -213,7 +220,7 @@ def _plain(column: Any) -> Any:
 
 
 def _texts(column: Any) -> Texts:
-    """A string or binary column, as bytes; null rows are empty."""
+    """Return a string or binary column as bytes. Null rows are empty."""
     import pyarrow as pa
 
     array = column
@@ -231,9 +238,10 @@ def _texts(column: Any) -> Texts:
 
 
 def _properties(table: pa.Table, names: set[str]) -> Texts | None:
-    """The encoded properties of every row; None where one has a separator, a zero, or the CRC, the store's own.
+    """Return the encoded properties of every row.
 
-    None also where a null is among keys: Arrow joins none of them then.
+    Returns None if a property has a separator or a zero byte, if it is the CRC property, which only the store sets, or
+    if a list of keys contains a null, because Arrow joins such a list to null.
     """
     count = len(table)
     if "keys" in names and _has_null_item(table.column("keys")):
@@ -272,17 +280,17 @@ def _is_list(column: Any) -> bool:
 
 
 def _has_odd_bytes(text: Texts) -> bool:
-    """Whether one is a separator, or a zero."""
+    """Whether the column contains a separator or a zero byte."""
     return bool((_used(text) <= _SEPARATORS[-1]).any())
 
 
 def _used(text: Texts) -> NDArray[np.uint8]:
-    """The bytes of all its rows, one behind the other."""
+    """Return the bytes of all rows, joined."""
     return text.values[text.offsets[0] : text.offsets[-1]]
 
 
 def _joined(column: Any) -> Texts:
-    """A column of strings, or of lists of strings joined by one space."""
+    """Return a column of strings, or of lists of strings joined by one space."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -293,12 +301,12 @@ def _joined(column: Any) -> Texts:
 
 
 def _entries(column: Any) -> tuple[NDArray[np.int64], Texts, Texts]:
-    """(row offsets, keys, items) of a map column; a null row has no entries, a null item is empty."""
+    """Return (row offsets, keys, values) of a map column. A null row has no entries, and a null value is empty."""
     import pyarrow as pa
 
     array = pa.concat_arrays(column.chunks) if len(column.chunks) != 1 else column.chunk(0)
     if array.null_count:
-        # Behind a null row there may be entries that do not count; written anew there are none.
+        # A null row may have hidden entries. Rebuilding the array removes them.
         array = pa.array([row or [] for row in array.to_pylist()], array.type)
     return array.offsets.to_numpy().astype(np.int64), _texts(array.keys), _texts(array.items)
 
@@ -306,16 +314,16 @@ def _entries(column: Any) -> tuple[NDArray[np.int64], Texts, Texts]:
 _OPTIONAL = (
     "queue_id", "tags", "keys", "properties", "delay_level", "flag", "sys_flag", "born_timestamp_ms", "reconsume_times",
 )  # fmt: skip
-_ILLEGAL = Message("", b"")  # without a topic no put takes it
+_ILLEGAL = Message("", b"")  # no put accepts a message without a topic
 
 
 @dataclass(slots=True)
 class PutBatchResult:
-    """What became of a batch.
+    """The result of a batch put.
 
-    ``status`` is that of the batch as a whole: PUT_OK, FLUSH_DISK_TIMEOUT, or SERVICE_NOT_AVAILABLE where the store
-    takes none. ``phy_offsets``, ``queue_offsets`` and ``sizes`` are int64 with one number for each message in order, -1
-    where it was rejected; ``rejected`` says why, by its place in the batch.
+    ``status`` is that of the whole batch: PUT_OK, FLUSH_DISK_TIMEOUT, or SERVICE_NOT_AVAILABLE if the store takes no
+    puts. ``phy_offsets``, ``queue_offsets`` and ``sizes`` (bytes) are int64 with one number for each message in order,
+    -1 for a rejected message. ``rejected`` maps its index in the batch to the reason.
     """
 
     status: PutMessageStatus
@@ -326,27 +334,27 @@ class PutBatchResult:
 
     @classmethod
     def empty(cls, count: int) -> PutBatchResult:
-        """A result for ``count`` messages of which none is stored yet."""
+        """Return a result for ``count`` messages, none of which is stored yet."""
         numbers = np.full((3, count), -1, np.int64)
         return cls(PutMessageStatus.PUT_OK, numbers[0], numbers[1], numbers[2])
 
     def reject_rest(self, why: PutMessageStatus) -> None:
-        """Say of every message that neither is stored nor was rejected that it was, and why."""
+        """Mark every message that is neither stored nor rejected as rejected with the status ``why``."""
         for place in np.flatnonzero(self.phy_offsets < 0).tolist():
             self.rejected.setdefault(place, why)
 
     @property
     def end_offset(self) -> int:
-        """Behind the last stored record; -1 where none was."""
+        """The physical offset behind the last stored record, or -1 if none was stored."""
         return int((self.phy_offsets + self.sizes).max(initial=-1))
 
 
-# Making columns takes 0.6 ms for any list. So many messages go into the log one by one in that time.
+# Building columns takes 0.6 ms for any list. In that time this many messages can be put one by one.
 FEW_MESSAGES = 200
 
 
 def columns_of(batch: Sequence[Message] | pa.Table, config: MessageStoreConfig) -> BatchColumns | None:
-    """The columns of a plain batch; None for one whose messages go one by one: they must, or that is faster."""
+    """Return the columns of a plain batch, or None if its messages must be put one by one, or if that is faster."""
     if not len(batch):
         return None
     if isinstance(batch, Sequence):
@@ -355,7 +363,7 @@ def columns_of(batch: Sequence[Message] | pa.Table, config: MessageStoreConfig) 
 
 
 def messages_of(batch: Sequence[Message] | pa.Table) -> Iterator[Message]:
-    """The messages of a batch, one by one; raises KeyError where a table lacks a column it must have."""
+    """Yield the messages of a batch. Raises KeyError if a table lacks a required column."""
     if isinstance(batch, Sequence):
         yield from batch
         return

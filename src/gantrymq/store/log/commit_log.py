@@ -1,11 +1,13 @@
-"""The commit log: every record of the store, in the order of arrival, over many files.
+"""The commit log: all records of the store in the order of arrival, in files of one size.
 
-File format: ``gantrymq.format.record``. Invariant: records never cross files; a file that a record did not fit into
-ends with a blank; behind the last record the last file reads as zeros.
+File format: ``gantrymq.format.record``.
 
-Thread rule: appends under the caller's put lock; reads from any thread.
+Invariant: a record never crosses a file. A file that the next record did not fit into ends with a blank. The last file
+reads as zeros behind the last record.
 
-Source: CommitLog, in its parts that are about bytes.
+Thread rule: appends run under the caller's put lock. Reads may come from any thread.
+
+Source: CommitLog, the parts that read and write bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _SIZE_BYTES = 4  # a record begins with its size
 
 
 class CommitLog:
-    """The log in the directories of ``paths`` with files of ``file_size`` bytes."""
+    """The commit log in the directories of ``paths``, with files of ``file_size`` bytes."""
 
     def __init__(
         self, fs: FileSystem, paths: StorePaths, file_size: int, equip: Callable[[MappedFile], None] | None = None
@@ -39,12 +41,15 @@ class CommitLog:
 
     @property
     def file_size(self) -> int:
-        """How long each file is."""
+        """The size of each file in bytes."""
         return self.queue.file_size
 
     @property
     def min_offset(self) -> int:
-        """The first offset that is there; that of the next file where the first is going away; -1 without files."""
+        """The first physical offset of the log, or -1 without files.
+
+        A first file that is being removed does not count.
+        """
         first = self.queue.first
         if first is None:
             return -1
@@ -54,28 +59,28 @@ class CommitLog:
 
     @property
     def max_offset(self) -> int:
-        """Behind the last record."""
+        """The physical offset behind the last record that can be read."""
         return self.queue.max_offset
 
     @property
     def wrote_offset(self) -> int:
-        """Behind the last byte written, be it only in a write buffer."""
+        """The physical offset behind the last byte written, including bytes that are only in a write buffer."""
         last = self.queue.last
         return last.file_from_offset + last.wrote_position if last else 0
 
     def load(self, begin: int = 0) -> None:
-        """Take the files that begin at ``begin`` or behind it; raises WrongFileSizeError. Nothing is changed.
+        """Load the files that begin at ``begin`` or later. Changes nothing on the disk. Raises WrongFileSizeError.
 
-        A recovery removes empty ones at the end when no queue leads into them any more (``queue.drop_empty``).
+        Recovery removes empty files at the end (``queue.drop_empty``) once no consume queue leads into them.
         """
         self.queue.load(begin)
 
     def roll_next_file(self, offset: int) -> int:
-        """Where the file behind the one with ``offset`` begins."""
+        """Return the offset at which the file after the one that contains ``offset`` begins."""
         return self.queue.roll_next_file(offset)
 
     def room_for(self, size: int) -> MappedFile:
-        """The file that a record (or an unbroken batch) of ``size`` bytes goes into, rolling to a new one if needed.
+        """Return the file to append a record or an unbroken batch of ``size`` bytes to. Rolls to a new file if needed.
 
         The caller has checked that ``size`` fits an empty file. Raises DiskFullError.
         """
@@ -88,9 +93,10 @@ class CommitLog:
         return file
 
     def bring_in_ahead(self, size: int) -> None:
-        """Have memory for ``size`` bytes that will be put next, as far as the last file has room for them.
+        """Allocate page cache for the next ``size`` bytes, if the last file has room for them.
 
-        It only saves :meth:`room_for` time. Thread rule: any thread, without the put lock. Raises DiskFullError.
+        This saves time in :meth:`room_for` and changes no content. Thread rule: any thread, without the put lock.
+        Raises DiskFullError.
         """
         file = self.queue.last
         if file is not None and size + record.BLANK_SIZE <= file.size - file.wrote_position and file.hold():
@@ -100,21 +106,23 @@ class CommitLog:
                 file.release()
 
     def fill_blank(self, file: MappedFile) -> None:
-        """End ``file`` with a blank."""
+        """End ``file`` with a blank, so that the next record goes to the next file."""
         rest = file.size - file.wrote_position
         if rest >= record.BLANK_SIZE:
             start = file.wrote_position
             file.write_array[start : start + record.BLANK_SIZE].data[:] = record.encode_blank(rest)
-            if file.is_buffered:  # what an earlier file left in the buffer must not get into this one
+            if file.is_buffered:  # the buffer still holds bytes of the file that it was lent to before
                 file.write_array[start + record.BLANK_SIZE :] = 0
         file.advance(rest)
 
     def get_message(self, offset: int, size: int) -> SelectMappedBufferResult | None:
-        """A held view of ``size`` bytes at ``offset``, or None where they are not all in one file and written."""
+        """Return a held view of ``size`` bytes at ``offset``, or None unless all of them are written and in one
+        file.
+        """
         return self.queue.select(offset, size)
 
     def read(self, offset: int, size: int | None = None) -> StoredMessage | None:
-        """The message at ``offset``; None where there is no whole record (of ``size`` bytes, if that is given).
+        """Return the message at ``offset``, or None if no whole record (of ``size`` bytes, if given) begins there.
 
         Raises DiskError.
         """
@@ -139,15 +147,16 @@ class CommitLog:
             file.release()
 
     def topic_and_end(self, offset: int) -> tuple[str, int] | None:
-        """The topic of the message at ``offset``, and where it ends; None where there is none."""
+        """Return the topic of the message at ``offset`` and the offset behind it, or None if there is no message."""
         message = self.read(offset)
         return (message.topic, offset + message.size_bytes) if message is not None else None
 
     def slots_at(self, places: Iterable[tuple[int, int]]) -> list[tuple[str, int, int] | None]:
-        """(topic, queue id, queue offset) of the record of so many bytes at each (offset, size); None without one.
+        """Return (topic, queue id, queue offset) of the record at each (offset, size), or None where there is no such
+        record.
 
-        Quickest where the offsets rise. Read without mapping a file, of which one is open at a time, and none
-        afterwards: what a writer's retention removes is gone for a reader, too. No other thread may be using the log.
+        Fastest if the offsets rise. The files are read, not mapped, and at most one is open at a time, so that files
+        which a writer's retention removes free their space. Thread rule: no other thread may use the log.
         """
         slots: list[tuple[str, int, int] | None] = []
         held: MappedFile | None = None
@@ -162,13 +171,15 @@ class CommitLog:
         return slots
 
     def has_message(self, entry: QueueEntry, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether a queue's unit points to the record that it should."""
+        """Whether a queue's unit leads to the message with this topic, queue id and queue offset."""
         message = self.read(entry.phy_offset, entry.size_bytes)
         place = (topic, queue_id, queue_offset)
         return message is not None and (message.topic, message.queue_id, message.queue_offset) == place
 
     def pickup_store_timestamp(self, offset: int, size: int) -> int:
-        """The storeTimestamp of the record at ``offset``; -1 where it is gone (pickupStoreTimestamp)."""
+        """Return the store time (ms) of the record at ``offset``, or -1 if the record is gone
+        (pickupStoreTimestamp).
+        """
         if offset < self.min_offset or size < record.MIN_RECORD_SIZE:
             return -1
         held = self.get_message(offset, size)
@@ -181,12 +192,16 @@ class CommitLog:
             return int(_LONG.unpack_from(held.array.data, layout.store_timestamp_at)[0])
 
     def check(self, offset: int, check: CheckCRC) -> Layout | StopReason:
-        """What stands at ``offset``; a file that is not there counts as one that ended without a blank."""
+        """Check the record at ``offset``. A missing file counts as a file that ended without a blank.
+
+        Returns the record's layout, or the reason why no valid record is there.
+        """
         file = self.queue.find(offset)
         if file is None:
             return StopReason.NO_BLANK
         position = offset - file.file_from_offset
-        if file.file.data_from(position) >= position + record.BLANK_SIZE:  # a file that is only reserved is not read
+        # a hole: do not read a file that is only reserved
+        if file.file.data_from(position) >= position + record.BLANK_SIZE:
             return StopReason.ZEROS
         fetch_record(file, position)
         return record.check_record(file.array.data, position, file.size, check)
@@ -197,7 +212,10 @@ class CommitLog:
 
 
 def fetch_record(file: MappedFile, position: int) -> int:
-    """Bring what seems to be a record at ``position`` of ``file`` into memory; returns its length. Raises DiskError."""
+    """Read the apparent record at ``position`` of ``file`` into memory. Returns its length in bytes.
+
+    Raises DiskError.
+    """
     file.fetch(position, record.BLANK_SIZE)
     if file.size - position >= record.BLANK_SIZE:
         size, magic = _HEAD.unpack_from(file.array.data, position)
@@ -213,7 +231,7 @@ def _slot_in(file: MappedFile, offset: int, size: int) -> tuple[str, int, int] |
     try:
         position = offset - file.file_from_offset
         if int.from_bytes(file.file.read_at(position, _SIZE_BYTES)) != size:
-            return None  # checked first: a damaged unit may name a size of a gigabyte
+            return None  # checked before the read: a damaged unit may name a size of a gigabyte
         raw = memoryview(file.file.read_at(position, size))
         layout = record.read_layout(raw, 0, len(raw))
         if not isinstance(layout, Layout) or file.file.lost_in(position, size) is not None:

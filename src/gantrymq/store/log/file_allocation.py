@@ -1,10 +1,10 @@
-"""Commit log files made before they are needed, and their write buffers (transientStorePoolEnable).
+"""Creates commit log files before they are needed, and lends write buffers (transientStorePoolEnable).
 
-With write buffers a message is acknowledged when it is in the buffer. CommitRealTimeService writes the buffers to
-their files, and only then the message can be read. A process that ends loses what was not committed: that is the
-meaning of the setting.
+With write buffers a message is acknowledged once it is in the buffer. CommitRealTimeService writes the buffers to their
+files, and only then can the message be read. If the process ends, uncommitted messages are lost; this is the meaning of
+the setting.
 
-Thread rule: buffers are borrowed and given back by any thread.
+Thread rule: any thread may borrow and return buffers.
 
 Source: AllocateMappedFileService, TransientStorePool, and MappedFile.init with a TransientStorePool.
 """
@@ -24,7 +24,7 @@ from gantrymq.store.log.mapped_file import MappedFile
 
 
 class TransientStorePool:
-    """``count`` buffers of ``size`` bytes, locked in memory where the system allows it."""
+    """``count`` buffers of ``size`` bytes each, locked in memory if the system allows it."""
 
     def __init__(self, count: int, size: int) -> None:
         self._guard = threading.Lock()
@@ -32,23 +32,23 @@ class TransientStorePool:
 
     @property
     def available(self) -> int:
-        """How many buffers nobody has."""
+        """The number of free buffers."""
         return len(self._free)
 
     def borrow(self) -> Bytes | None:
-        """A buffer, or None where all are lent: the caller then writes to the mapping."""
+        """Return a buffer, or None if all are lent; the file is then written through its mapping."""
         with self._guard:
             return self._free.pop() if self._free else None
 
     def give_back(self, buffer: Bytes) -> None:
-        """Return a buffer; what is in it is of no use any more."""
+        """Return a buffer to the pool. Its content may be overwritten."""
         with self._guard:
             self._free.append(buffer)
 
 
 def _locked_buffer(size: int) -> Bytes:
     buffer = np.frombuffer(mmap.mmap(-1, size), np.uint8)
-    # A refusal (RLIMIT_MEMLOCK) costs speed under memory pressure, nothing else: RocketMQ ignores it too.
+    # A failure (RLIMIT_MEMLOCK) only costs speed under memory pressure. RocketMQ ignores it too.
     ctypes.CDLL(None).mlock(ctypes.c_void_p(buffer.ctypes.data), ctypes.c_size_t(size))
     return buffer
 
@@ -58,13 +58,13 @@ _MOST_LEFT_BYTES = 64 << 20
 
 
 class NoBufferError(GantrymqError):
-    """All buffers of the TransientStorePool are lent, and fastFailIfNoBufferInStorePool forbids to do without."""
+    """All buffers of the TransientStorePool are lent, and fastFailIfNoBufferInStorePool is set."""
 
 
 class AllocateMappedFileService:
-    """Keeps one file ahead of the log: whoever rolls over finds the next file there, its space taken.
+    """Keeps one file ahead of the log, with its space reserved, so that rolling over does not wait for it.
 
-    Not before something was put: many a store is opened to be recovered, or looked at, and closed.
+    It begins with the first put: many stores are opened only for recovery or for reading, and need no new file.
     """
 
     name = "AllocateMappedFileService"
@@ -76,18 +76,21 @@ class AllocateMappedFileService:
         self._began_at = log.wrote_offset
 
     def step(self, now_ms: int) -> bool:
-        """Make the next file if it is not there."""
+        """Create the next file if it does not exist."""
         if self._log.wrote_offset > self._began_at:
             self._log.queue.prepare_next(warm=self._warm)
         return False
 
     def drain(self) -> None:
-        """A file that was made and not used goes again."""
+        """Remove the file that was created and not used."""
         self._log.queue.drop_ahead()
 
 
 def lend_buffer(pool: TransientStorePool, file: MappedFile, *, fail_fast: bool) -> None:
-    """Give ``file`` a write buffer; without one it writes to its mapping, or raises NoBufferError (``fail_fast``)."""
+    """Give ``file`` a write buffer.
+
+    Without a free one it writes to its mapping; with ``fail_fast`` raise NoBufferError.
+    """
     buffer = pool.borrow()
     if buffer is not None:
         file.write_into(buffer, pool.give_back)
@@ -96,5 +99,8 @@ def lend_buffer(pool: TransientStorePool, file: MappedFile, *, fail_fast: bool) 
 
 
 def left_for_queues_bytes(dispatch_behind_bytes: int, file_size: int) -> int:
-    """What a new log file must leave of the disk: a record that is in the log must get into its queue too."""
+    """Return the disk space (bytes) that a new log file must leave free for the consume queue units of its records.
+
+    A record in the log must also get its unit.
+    """
     return min((dispatch_behind_bytes + 2 * file_size) // _UNITS_BY_RECORDS, _MOST_LEFT_BYTES)

@@ -1,17 +1,18 @@
-"""Making data durable: the commit log in the background, the queues, and group commit for SYNC_FLUSH.
+"""Makes data durable: background flushes of the commit log and the queues, and group commit for SYNC_FLUSH.
 
-Recovery relies on the order: queue units are flushed before the checkpoint covers them, and records of the log before
-their producer is told. :mod:`gantrymq.store.log.flush_policy` says how often, and from how many dirty pages on.
+Recovery relies on the order: queue units are flushed before the checkpoint covers them, and records are flushed before
+their put is acknowledged. :mod:`gantrymq.store.log.flush_policy` sets the intervals and the number of dirty pages.
 
-Group commit: a request that comes while a sync runs waits for the next one, so a thousand producers cost one sync. No
-lock is held over the sync. On a fast disk the obvious loop (sync, wake, sync) fails: the producers that one sync
-released are still making their next messages when the next sync begins, and it serves one of sixteen. A sync therefore
-waits until as many requests have come as the one before served, but no longer than that one took: at worst an
-acknowledgement takes twice as long.
+Group commit: a request that arrives during a sync waits for the next one, so a thousand producers share one sync. No
+lock is held during the sync. On a fast disk the obvious loop (sync, wake, sync) fails: the producers that one sync
+released are still making their next messages when the next sync begins, so it serves one of sixteen. A sync therefore
+waits until as many requests have come as recent syncs served, but no longer than the last sync took. In the worst case
+this doubles the time of an acknowledgement.
 
-A request is one raw lock and no ``concurrent.futures.Future``: with sixteen producers, making, waiting for and waking
-futures was most of the cost of a put. Coroutines use :class:`LoopFlush`: all puts of one turn of the event loop are one
-request and are completed in one turn, which costs a sync two changes of thread (``make bench BENCH_ARGS=SYNC_FLUSH``).
+A request uses one raw lock instead of a ``concurrent.futures.Future``: with sixteen producers, creating, awaiting and
+waking futures was most of the cost of a put. Coroutines use :class:`LoopFlush`: all puts of one turn of the event loop
+share one request and are completed in one turn, so a sync costs two thread switches (``make bench
+BENCH_ARGS=SYNC_FLUSH``).
 
 Thread rule: each service has one thread. LoopFlush belongs to the thread of its event loop.
 
@@ -38,27 +39,27 @@ _LONGEST_WAIT_S = 0.002
 
 
 class FlushRequest:
-    """The future of one producer: everything up to ``end_offset`` on the disk, or the error of the sync.
+    """A future of one producer: it completes when everything up to ``end_offset`` is on the disk, or the sync fails.
 
-    Thread rule: the service finishes it once; any thread may wait for it or add a callback.
+    Thread rule: the service finishes it once. Any thread may wait for it or add a callback.
     """
 
     __slots__ = ("_callbacks", "_error", "_open", "_status", "end_offset")
 
     def __init__(self, end_offset: int) -> None:
         self.end_offset = end_offset
-        self._open = threading.Lock()  # held until the request is finished: who waits, waits for it
+        self._open = threading.Lock()  # locked until the request is finished; waiters acquire it
         self._open.acquire()
         self._status: PutMessageStatus | None = None
         self._error: Exception | None = None
         self._callbacks: list[Callable[[FlushRequest], None]] = []
 
     def done(self) -> bool:
-        """Whether it is finished."""
+        """Whether the request is finished."""
         return self._status is not None or self._error is not None
 
     def result(self, timeout_s: float) -> PutMessageStatus:
-        """PUT_OK; FLUSH_DISK_TIMEOUT where it takes longer than ``timeout_s`` (seconds). Raises the sync's error."""
+        """Return PUT_OK, or FLUSH_DISK_TIMEOUT after ``timeout_s`` seconds. Raises the error of the sync."""
         if not self._open.acquire(timeout=timeout_s):
             return PutMessageStatus.FLUSH_DISK_TIMEOUT
         self._open.release()
@@ -67,13 +68,15 @@ class FlushRequest:
         return self._status or PutMessageStatus.FLUSH_DISK_TIMEOUT
 
     def add_done_callback(self, call: Callable[[FlushRequest], None]) -> None:
-        """Call ``call`` with this request when it is finished, from the flushing thread; at once where it is."""
+        """Call ``call`` with this request, from the flushing thread, when it is finished; at once if it is finished
+        already.
+        """
         self._callbacks.append(call)
         if self.done():
             self._call_back()
 
     def finish(self, outcome: PutMessageStatus | Exception) -> None:
-        """Say how it went, and let everybody go who waits."""
+        """Set the outcome, wake the waiting threads and run the callbacks."""
         if isinstance(outcome, PutMessageStatus):
             self._status = outcome
         else:
@@ -86,16 +89,17 @@ class FlushRequest:
         while self._callbacks:
             try:
                 call = self._callbacks.pop()
-            except IndexError:  # the other thread took it
+            except IndexError:  # the other thread took the callback
                 return
             call(self)
 
 
 class GroupCommitService:
-    """Lets waiting producers share one flush: who came while a flush ran is served by the next one.
+    """Lets waiting producers share one flush. A request that comes during a flush is served by the next one.
 
-    Once a flush has failed nobody is served any more: a later one may succeed without what the failed one gave up.
-    ``failed`` hears of it before those who wait do, who must not find the store open for more.
+    After a failed flush every request gets the error: a later sync may succeed although the kernel has dropped the
+    pages of the failed one. ``failed`` is called before the waiting requests are finished, so that the store refuses
+    puts before their producers continue.
     """
 
     name = "GroupCommitService"
@@ -110,16 +114,16 @@ class GroupCommitService:
         self._requests: list[FlushRequest] = []
         self._error: Exception | None = None
         self._guard = threading.Lock()
-        self._served = deque([1], _SYNCS_REMEMBERED)  # how many, by the last syncs
+        self._served = deque([1], _SYNCS_REMEMBERED)  # the number of requests that each of the last syncs served
         self._wanted = 1
-        self._are_there = threading.Lock()  # held until as many wait as are wanted
+        self._are_there = threading.Lock()  # locked until ``_wanted`` requests are waiting
         self._are_there.acquire()
         self._sync_s = 0.0
         self._flushed_ms = 0
         self._has_ended = False
 
     def put_request(self, end_offset: int) -> FlushRequest:
-        """Ask for everything up to ``end_offset``, which is written, to be durable. Any thread."""
+        """Request that everything up to ``end_offset``, which is written, becomes durable. Any thread may call this."""
         request = FlushRequest(end_offset)
         with self._guard:
             has_ended = self._has_ended
@@ -132,16 +136,19 @@ class GroupCommitService:
         return request
 
     def step(self, now_ms: int) -> bool:
-        """Serve everybody who is waiting; where nobody is, flush now and then what was put without waiting."""
+        """Serve all waiting requests.
+
+        Without requests, flush what was put without waiting, once per ``interval_ms``.
+        """
         requests = self._gather()
         rested_ms = now_ms - self._flushed_ms
-        if requests or not 0 <= rested_ms < self.interval_ms:  # a clock may be set back
+        if requests or not 0 <= rested_ms < self.interval_ms:  # the clock may be set back
             self._flushed_ms = now_ms
             self._serve(requests)
         return bool(self._requests)
 
     def drain(self) -> None:
-        """Serve whoever is left, and flush everything; who asks later is answered at once."""
+        """Serve the remaining requests and flush everything. Later requests are answered at once."""
         try:
             while self._requests:
                 self._serve(self._gather())
@@ -153,7 +160,9 @@ class GroupCommitService:
             self._answer(late)
 
     def _gather(self) -> list[FlushRequest]:
-        """Take the requests, once there are as many as there lately were, or the last sync's time has passed."""
+        """Take the waiting requests, once there are as many as recent syncs served or the time of the last sync has
+        passed.
+        """
         if 0 < len(self._requests) < self._wanted:
             self._are_there.acquire(timeout=min(self._sync_s, _LONGEST_WAIT_S))
         with self._guard:
@@ -182,7 +191,7 @@ class GroupCommitService:
         self._answer(requests)
 
     def _answer(self, requests: list[FlushRequest]) -> None:
-        """Say what is known now: the error, or how far the log is on the disk."""
+        """Finish the requests with the error, or with the status that follows from how far the log is flushed."""
         flushed = self._log.queue.flushed_where
         for request in requests:
             done = flushed >= request.end_offset
@@ -193,9 +202,10 @@ Waiting = list[asyncio.Future[PutMessageStatus]]
 
 
 class LoopFlush:
-    """Asks ``put_request(end_offset)`` for the disk, for whoever waits in one event loop, which it does not keep alive.
+    """Combines the flush requests of one event loop. Holds no reference that keeps the loop alive.
 
-    Who has waited for ``timeout_s()`` seconds is told FLUSH_DISK_TIMEOUT.
+    ``put_request(end_offset)`` asks for the flush. After ``timeout_s()`` seconds a waiting future gets
+    FLUSH_DISK_TIMEOUT.
     """
 
     def __init__(self, put_request: Callable[[int], FlushRequest], timeout_s: Callable[[], float]) -> None:
@@ -204,7 +214,10 @@ class LoopFlush:
         self._end_offset = 0
 
     def until(self, end_offset: int) -> asyncio.Future[PutMessageStatus]:
-        """A future of everything up to ``end_offset``, which is written, being on the disk; or of the sync's error."""
+        """Return a future that completes when everything up to ``end_offset``, which is written, is on the disk.
+
+        If the sync fails, the future raises its error.
+        """
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         if not self._waiting:
@@ -225,14 +238,14 @@ class LoopFlush:
         def finished(_: FlushRequest) -> None:
             try:
                 loop.call_soon_threadsafe(told)
-            except RuntimeError:  # the loop has closed: nobody is left to be told
+            except RuntimeError:  # the loop is closed, so no coroutine waits
                 return
 
         request.add_done_callback(finished)
 
 
 def _tell(waiting: Waiting, request: FlushRequest) -> None:
-    """Say how it went to all but those who have given up or were told that their time is over."""
+    """Set the outcome of ``request`` on all futures that are not done yet."""
     try:
         status, error = request.result(0), None
     except Exception as failed:
@@ -250,7 +263,10 @@ _SHUTDOWN_TRIES = 10
 
 
 def flush_log(log: CommitLog, checkpoint: StoreCheckpoint, least_pages: int = 0) -> None:
-    """Flush the log and note the time of its newest durable record."""
+    """Flush the log.
+
+    Without ``least_pages`` flush all of it and put the time of the newest durable record in the checkpoint.
+    """
     last = log.queue.last
     timestamp_ms = last.store_timestamp_ms if last else 0
     if least_pages:
@@ -262,7 +278,7 @@ def flush_log(log: CommitLog, checkpoint: StoreCheckpoint, least_pages: int = 0)
 
 
 class FlushRealTimeService:
-    """Flushes the log every flushIntervalCommitLog where enough pages are dirty, and all of it now and then."""
+    """Flushes the log every flushIntervalCommitLog if enough pages are dirty, and all of it at longer intervals."""
 
     name = "FlushRealTimeService"
 
@@ -275,15 +291,15 @@ class FlushRealTimeService:
 
     @property
     def interval_ms(self) -> int:
-        """flushIntervalCommitLog."""
+        """The value of flushIntervalCommitLog (ms)."""
         return self._policy.log_flush.interval_ms
 
     def want_all(self) -> None:
-        """Let the next step flush everything, however few pages are dirty. Any thread."""
+        """Make the next step flush everything, however few pages are dirty. Any thread may call this."""
         self._is_all_wanted = True
 
     def step(self, now_ms: int) -> bool:
-        """One flush."""
+        """Flush once."""
         pace = self._policy.log_flush
         thorough = now_ms >= self._last_thorough_ms + pace.thorough_interval_ms
         if thorough or self._is_all_wanted:
@@ -300,7 +316,7 @@ class FlushRealTimeService:
 
 
 class CommitRealTimeService:
-    """Writes the buffers of the TransientStorePool to their files, and wakes the flush when it wrote something."""
+    """Writes the buffers of the TransientStorePool to their files, and wakes the flush if it wrote something."""
 
     name = "CommitRealTimeService"
 
@@ -312,11 +328,11 @@ class CommitRealTimeService:
 
     @property
     def interval_ms(self) -> int:
-        """commitIntervalCommitLog."""
+        """The value of commitIntervalCommitLog (ms)."""
         return self._policy.log_commit.interval_ms
 
     def step(self, now_ms: int) -> bool:
-        """One commit; of everything where the last one is long enough ago."""
+        """Commit once; commit everything if the last thorough commit is long enough ago."""
         pace = self._policy.log_commit
         thorough = now_ms >= self._last_commit_ms + pace.thorough_interval_ms
         if not self._log.queue.commit(0 if thorough else pace.least_pages):
@@ -334,7 +350,7 @@ class CommitRealTimeService:
 
 
 class FlushConsumeQueueService:
-    """Flushes the queues; after a thorough flush the checkpoint says how far they, and the log, are durable."""
+    """Flushes the queues. After a thorough flush the checkpoint records how far queues and log are durable."""
 
     name = "FlushConsumeQueueService"
 
@@ -347,11 +363,11 @@ class FlushConsumeQueueService:
 
     @property
     def interval_ms(self) -> int:
-        """flushIntervalConsumeQueue."""
+        """The value of flushIntervalConsumeQueue (ms)."""
         return self._policy.queue_flush.interval_ms
 
     def step(self, now_ms: int) -> bool:
-        """One flush."""
+        """Flush once."""
         pace = self._policy.queue_flush
         if now_ms >= self._last_thorough_ms + pace.thorough_interval_ms:
             self._last_thorough_ms = now_ms
@@ -361,10 +377,10 @@ class FlushConsumeQueueService:
         return False
 
     def drain(self) -> None:
-        """Flush everything, then the checkpoint."""
+        """Flush all queues, then the checkpoint."""
         timestamp_ms = self._checkpoint.tmp_logics_msg_timestamp_ms
         phy_offset = self._checkpoint.tmp_logics_physical_offset
-        # Recovery begins with the file that this offset lies in: what stands in front must be durable in the log too.
+        # Recovery begins with the file that contains this offset, so the log before it must be durable too.
         log_end = self._log.queue.flushed_where
         self._queues.flush()
         if phy_offset < log_end:

@@ -1,7 +1,6 @@
-"""When what was put becomes durable, and what an acknowledgement waits for: every decision about it is made here.
+"""When records become durable, and what an acknowledgement waits for. All these decisions are made here.
 
-The services of :mod:`gantrymq.store.log.flush` and :mod:`gantrymq.store.log.flush` do the work; they and the puts ask
-the policy what to do.
+The services of :mod:`gantrymq.store.log.flush` do the work. They and the puts ask the policy.
 
 ===============================  ==========================================  ==============================
 setting                          an acknowledgement means                    the log is flushed by
@@ -15,7 +14,7 @@ ASYNC_FLUSH with                 the record is in a buffer of this process   the
 transientStorePoolEnable                                                     CommitRealTimeService
 ===============================  ==========================================  ==============================
 
-SYNC_FLUSH with transientStorePoolEnable takes no buffers.
+With SYNC_FLUSH, transientStorePoolEnable has no effect.
 
 Source: CommitLog.DefaultFlushManager, MessageStoreConfig.isTransientStorePoolEnable.
 """
@@ -30,10 +29,10 @@ GROUP_COMMIT_INTERVAL_MS = 10
 
 
 class Pace(NamedTuple):
-    """How a service works off what is dirty.
+    """How often a service writes dirty pages.
 
-    Each ``interval_ms`` a file is written where at least ``least_pages`` of it are dirty, and every file, however few
-    they are, once ``thorough_interval_ms`` have passed since that was last done.
+    Every ``interval_ms`` the service writes if at least ``least_pages`` pages are dirty. Once ``thorough_interval_ms``
+    have passed since the last thorough run, it writes all of them, however few.
     """
 
     interval_ms: int
@@ -42,12 +41,12 @@ class Pace(NamedTuple):
 
 
 class FlushPolicy:
-    """The decisions of one open store.
+    """The flush decisions of one open store.
 
-    ``config`` may be replaced while the store is open (intervals, thresholds, timeouts). ``is_sync`` (SYNC_FLUSH) and
-    ``lends_buffers`` (transientStorePoolEnable) are read by the start alone.
+    ``config`` may be replaced while the store is open, which changes intervals, thresholds and timeouts. ``is_sync``
+    (SYNC_FLUSH) and ``lends_buffers`` (transientStorePoolEnable) are read once, at the start.
 
-    Thread rule: any thread may ask; ``config`` is replaced as a whole.
+    Thread rule: any thread may ask. ``config`` is replaced as a whole.
     """
 
     def __init__(self, config: MessageStoreConfig) -> None:
@@ -58,21 +57,21 @@ class FlushPolicy:
     # A put
 
     def waits_for_disk(self, wait_store_msg_ok: bool = True) -> bool:
-        """Whether the acknowledgement of what is stored waits until its records are on the disk."""
+        """Whether the acknowledgement of a stored message waits until its record is on the disk."""
         return self.is_sync and wait_store_msg_ok
 
     @property
     def disk_timeout_s(self) -> float:
-        """How long such an acknowledgement waits before it is FLUSH_DISK_TIMEOUT."""
+        """The seconds that such an acknowledgement waits before its status is FLUSH_DISK_TIMEOUT."""
         return self.config.sync_flush_timeout_ms / 1000
 
     def wakes_flush(self, *, waits: bool) -> bool:
-        """Whether a put wakes the flushing service; one that ``waits`` for the disk does so with its request."""
+        """Whether a put wakes the flush service. A put that ``waits`` for the disk wakes it with its flush request."""
         return not self.config.flush_commit_log_timed or (self.is_sync and not waits)
 
     @property
     def fails_without_buffer(self) -> bool:
-        """Whether a put fails where every buffer is lent; otherwise it writes to the mapping."""
+        """Whether a put fails when all write buffers are lent. Otherwise the file is written through its mapping."""
         return self.config.fast_fail_if_no_buffer_in_store_pool
 
     # The services

@@ -1,10 +1,10 @@
-"""One file of a queue of files: its positions, its bytes, and who holds it.
+"""One file of a MappedFileQueue: its positions, its bytes, and its users.
 
 Invariant: 0 ≤ flushed ≤ committed ≤ wrote ≤ size. Bytes below ``committed`` never change while the file is held, and
-only they may be read. A position moves after the bytes are in place, so a reader that saw it may read them. Without a
-write buffer what is written is committed at once.
+only they may be read. A position moves after the bytes are in place, so a reader that saw the position may read them.
+Without a write buffer, written bytes are committed at once.
 
-Thread rule: one writer at a time (the put lock, or the dispatcher); any number of readers; flush from one thread;
+Thread rule: one writer at a time (the put lock, or the dispatcher), any number of readers, flush from one thread,
 ``bring_in_ahead`` from any thread.
 
 Source: DefaultMappedFile and ReferenceResource.
@@ -28,12 +28,15 @@ PAGE_SIZE = 4096
 _FORCED_REFERENCES = 1000
 _LOOK_BYTES = 8 << 20
 _FETCH_BYTES, _FETCHED_S, _MOST_WINDOWS = 256 << 10, 0.1, 64
-MEMORY_AHEAD = memoryview(bytes(256 << 10))  # what is brought in at once
-_FAR_AHEAD = memoryview(bytes(1 << 20))  # by a thread that needs the interpreter's lock between two pieces
+MEMORY_AHEAD = memoryview(bytes(256 << 10))  # the piece that bring_in() writes at once
+_FAR_AHEAD = memoryview(bytes(1 << 20))  # larger for bring_in_ahead(), which takes the GIL between two pieces
 
 
 class MappedFile:
-    """A file of fixed size. ``open_file`` is called when the first byte is needed, so opening a store is cheap."""
+    """A file of fixed size. ``open_file`` is called when the first byte is needed, so opening a store is cheap.
+
+    ``brought_in`` is the position up to which page cache is allocated for appends.
+    """
 
     def __init__(self, path: Path, file_from_offset: int, size: int, open_file: Callable[[], File]) -> None:
         self.path = path
@@ -45,7 +48,7 @@ class MappedFile:
         self.store_timestamp_ms = 0
         self.brought_in = 0
         self._is_wiped = False
-        # By window: where the fetched bytes end, and until when they count as fetched.
+        # By window: the end of the fetched bytes, and the time until which they count as fetched.
         self._fetched: dict[int, tuple[int, float]] = {}
         self._open_file = open_file
         self._file: File | None = None
@@ -54,8 +57,8 @@ class MappedFile:
         self._view: memoryview | None = None
         self._give_back: Callable[[Bytes], None] | None = None
         self._guard = threading.Lock()
-        # Held while zeros or records are written by descriptor, so that a thread that writes zeros ahead never writes
-        # over records or into a file that was closed. Taken before ``_guard``.
+        # Held while zeros or records are written by descriptor, so that a thread that writes zeros ahead never
+        # overwrites records and never writes to a closed file. Taken before ``_guard``.
         self._memory_guard = threading.Lock()
         self._references = 1
         self._available = True
@@ -72,7 +75,7 @@ class MappedFile:
 
     @property
     def array(self) -> Bytes:
-        """The whole file as uint8, mapped on first use."""
+        """The whole file as uint8, mapped on first use. Raises DiskError if the file is shorter than ``size``."""
         if self._array is None:
             file = self.file
             with self._guard:
@@ -86,14 +89,14 @@ class MappedFile:
 
     @property
     def write_array(self) -> Bytes:
-        """Where a writer puts bytes: the write buffer if there is one, else the mapping."""
+        """The array to write into: the write buffer if there is one, else the mapping."""
         return self.array if self._buffer is None else self._buffer
 
     def fetch(self, position: int, length: int) -> None:
-        """Bring mapped bytes into memory before they are looked at; raises DiskError with the first that is missing.
+        """Read mapped bytes into memory before they are accessed. Raises DiskError with the first missing position.
 
-        The rest of the window (256 KiB) comes with them as far as it is written. For 0.1 s its bytes are not asked for
-        again: several consumers read the log in several places, each a little further every time.
+        The rest of the 256 KiB window is read too, as far as it is committed. For 0.1 s the window is not read again:
+        several consumers read the log at different positions, each a little further every time.
         """
         window, end = position - position % _FETCH_BYTES, position + length
         fetched_end, until_s = self._fetched.get(window, (0, 0.0))
@@ -103,7 +106,7 @@ class MappedFile:
         wide = max(end, min(window + _FETCH_BYTES, self.committed_position))
         try:
             self.read(window, wide - window)
-        except DiskError:  # the bad page may lie in the window, but not among these bytes
+        except DiskError:  # the bad page may be elsewhere in the window
             self.read(position, length)
             return
         if len(self._fetched) >= _MOST_WINDOWS:
@@ -111,13 +114,16 @@ class MappedFile:
         self._fetched[window] = wide, now_s + _FETCHED_S
 
     def read(self, position: int, length: int) -> Bytes:
-        """A view of mapped bytes, to the end of the file at most, that are in memory by now. Raises DiskError."""
+        """Return a view of mapped bytes, up to the end of the file, after reading them into memory.
+
+        Raises DiskError.
+        """
         array = self.array
         self.file.fetch(position, length)
         return array[position : position + length]
 
     def data_end(self, position: int) -> int:
-        """Behind the last byte from ``position`` on that is not zero; ``position`` where there is none."""
+        """Return the position behind the last non-zero byte from ``position`` on, or ``position`` if all are zero."""
         end = at = position
         while (at := self.file.data_from(at)) < self.size:
             data = np.flatnonzero(self.read(at, _LOOK_BYTES))
@@ -126,7 +132,10 @@ class MappedFile:
         return end
 
     def write_into(self, buffer: Bytes, give_back: Callable[[Bytes], None]) -> None:
-        """Collect writes in ``buffer`` (as long as the file) until they are committed; it is given back when full."""
+        """Collect writes in ``buffer`` until they are committed. ``give_back`` gets the buffer when the file is full.
+
+        ``buffer`` is as long as the file.
+        """
         self._buffer, self._give_back, self._view = buffer, give_back, None
 
     @property
@@ -136,12 +145,12 @@ class MappedFile:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more goes in."""
+        """Whether the file is written to its end."""
         return self.wrote_position == self.size
 
     @property
     def is_available(self) -> bool:
-        """Whether the file has not been asked to go."""
+        """Whether the file may still be held; False once :meth:`shutdown` or :meth:`close` was called."""
         return self._available
 
     @property
@@ -150,23 +159,23 @@ class MappedFile:
         return self.file_from_offset + self.committed_position
 
     def set_positions(self, position: int) -> None:
-        """All three positions at once, as loading does."""
+        """Set all three positions, as loading does."""
         self.flushed_position = position
         self.cut_to(position)
 
     def cut_to(self, position: int) -> None:
-        """Go on from ``position``; what was not flushed in front of it still is not."""
+        """Set the wrote and committed positions to ``position``. Unflushed bytes before it stay unflushed."""
         self.wrote_position = self.committed_position = position
         self.flushed_position = min(self.flushed_position, position)
         self.brought_in = 0
 
     def bring_in(self, length: int) -> None:
-        """Have memory for the next ``length`` bytes and a page more, up to ``brought_in``: zeros are written there.
+        """Allocate page cache for the next ``length`` bytes and one page more, up to ``brought_in``, by writing zeros.
 
-        Where a store into the mapping finds no page, Linux reads ahead: megabytes of a hole, in pages of the largest
-        kind, which here cost nine times as much as the small ones that a write takes, and goes on so for ever. A load
-        does the same: the page more is for kernels, which look a few bytes beyond the newest record. Raises
-        DiskFullError.
+        The obvious way is to let the store into the mapping fault. Linux then reads ahead megabytes of a hole, in huge
+        pages, which here costs nine times as much as the small pages that a write allocates, and repeats it for every
+        fault. A load has the same effect, hence the extra page: kernels read a few bytes beyond the newest record.
+        Raises DiskFullError.
         """
         if self.is_buffered:
             return
@@ -179,11 +188,10 @@ class MappedFile:
                 self.brought_in = at + len(zeros)
 
     def bring_in_ahead(self, length: int) -> None:
-        """As :meth:`bring_in`, meanwhile the writer may go on: what it brings in itself later is what is lacking.
+        """Like :meth:`bring_in`, while the writer goes on. The writer itself later brings in what is missing.
 
-        Records are only ever written in front of ``brought_in``, and zeros only behind it, where the writer has begun
-        to bring in memory; before that, and once the file is closed, nothing happens. Thread rule: any thread.
-        Raises DiskFullError.
+        Records are only written before ``brought_in``, and zeros only behind it. Nothing happens before the writer's
+        first own :meth:`bring_in`, or once the file is closed. Thread rule: any thread. Raises DiskFullError.
         """
         while True:
             with self._memory_guard:
@@ -195,15 +203,16 @@ class MappedFile:
                 self.brought_in = at + len(zeros)
 
     def append_ahead(self, data: Bytes, length: int) -> None:
-        """Write ``data`` behind the last byte, of which ``length`` bytes count; the others are zeros, as there.
+        """Write ``data`` behind the last byte. Only the first ``length`` bytes count; the others are zeros.
 
-        A write that fails leaves zeros: half of it may be whole records, which whoever opens the store would find.
-        Raises DiskFullError, and SyncFailedError where not even zeros can be written.
+        If the write fails the range is zeroed: half of it may be whole records, which the next start would find. Raises
+        DiskFullError, and SyncFailedError if the zeros cannot be written either.
         """
         begin = self.wrote_position
         ahead = data[: min(len(data), self.size - begin)]
         with self._memory_guard:
-            brought_in, self.brought_in = self.brought_in, begin  # meanwhile nothing there counts as memory we have
+            # until the write succeeds the range does not count as brought in
+            brought_in, self.brought_in = self.brought_in, begin
             try:
                 self.file.write_at(begin, ahead.data)
             except (StoreError, OSError):
@@ -219,12 +228,15 @@ class MappedFile:
             raise SyncFailedError(self.path, f"what was refused may be there: {error}") from error
 
     def append(self, data: bytes | memoryview) -> None:
-        """Write behind the last byte; the caller has checked that there is room. Raises DiskFullError."""
+        """Write ``data`` behind the last byte. The caller has checked that there is room. Raises DiskFullError."""
         self.file.write_at(self.wrote_position, data)
         self.advance(len(data))
 
     def write(self, data: bytes) -> None:
-        """Copy ``data`` behind the last byte, into the mapping or the write buffer; the caller has seen to room."""
+        """Copy ``data`` behind the last byte, into the mapping or the write buffer.
+
+        The caller has checked that there is room.
+        """
         view = self._view
         if view is None:
             view = self._view = self.write_array.data
@@ -236,13 +248,16 @@ class MappedFile:
             self.committed_position = end
 
     def advance(self, length: int) -> None:
-        """Say that ``length`` bytes behind the last one are in place."""
+        """Move the wrote position by ``length`` bytes, which are in place."""
         self.wrote_position += length
         if self._buffer is None:
             self.committed_position = self.wrote_position
 
     def commit(self, least_pages: int = 0) -> int:
-        """Write what is only in the buffer to the file; returns the committed position. Raises DiskFullError."""
+        """Write buffered bytes to the file. Returns the committed position. Raises DiskFullError.
+
+        Nothing is written if fewer than ``least_pages`` pages are dirty, unless the file is full.
+        """
         buffer, begin, end = self._buffer, self.committed_position, self.wrote_position
         pages = end // PAGE_SIZE - begin // PAGE_SIZE
         if buffer is not None and begin < end and (self.is_full or pages >= least_pages):
@@ -254,12 +269,12 @@ class MappedFile:
         return self.committed_position
 
     def wipe_rest(self) -> None:
-        """Make what stands behind the wrote position zeros; the next flush makes them durable."""
+        """Zero the bytes behind the wrote position. The next flush makes that durable."""
         self.file.zero(self.wrote_position, self.size - self.wrote_position)
         self._is_wiped = True
 
     def is_able_to_flush(self, least_pages: int) -> bool:
-        """Whether a flush that asks for ``least_pages`` dirty pages has something to do."""
+        """Whether a flush with ``least_pages`` has something to do."""
         flushed, ready = self.flushed_position, self.committed_position
         if self.is_full and flushed < ready:
             return True
@@ -268,12 +283,12 @@ class MappedFile:
         return ready > flushed
 
     def identity(self) -> Identity | None:
-        """Which file is open; None where none is."""
+        """The identity of the open file, or None if it is not open."""
         with self._guard:
             return self._file.identity() if self._file is not None else None
 
     def begin_flush(self) -> None:
-        """Let the disk begin with what :meth:`flush` will wait for."""
+        """Start writing to the disk what :meth:`flush` will wait for."""
         if (self._is_wiped or self.is_able_to_flush(0)) and self.hold():
             try:
                 self.file.begin_sync()
@@ -281,7 +296,7 @@ class MappedFile:
                 self.release()
 
     def flush(self, least_pages: int = 0) -> int:
-        """Make what is committed durable, unless the file is going away; returns the flushed position."""
+        """Make the committed bytes durable, unless the file is being removed. Returns the flushed position."""
         if self._is_wiped or self.is_able_to_flush(least_pages):
             ready = self.committed_position
             if self.hold():
@@ -295,21 +310,22 @@ class MappedFile:
         return self.flushed_position
 
     def select(self, position: int, length: int, *, fetched: bool = True) -> SelectMappedBufferResult | None:
-        """A held view of bytes that were written, or None where they were not (selectMappedBuffer).
+        """Return a held view of committed bytes, or None if the range is not committed (selectMappedBuffer).
 
-        They are in memory by now, unless the caller will :meth:`fetch` what it looks at. Raises DiskError.
+        The bytes are read into memory, unless ``fetched`` is False; the caller must then :meth:`fetch` them itself.
+        Raises DiskError.
         """
         if position < 0 or length < 0 or position + length > self.committed_position or not self.hold_to_read():
             return None
         try:
             view = self.read(position, length) if fetched else self.array[position : position + length]
-        except BaseException:  # it could not be opened, not be mapped, or not be read
+        except BaseException:  # opening, mapping or reading failed
             self.release()
             raise
         return SelectMappedBufferResult(self.file_from_offset + position, view, length, self)
 
     def hold(self) -> bool:
-        """Count one more user; False where the file is going away."""
+        """Add a user. Returns False if the file is being removed."""
         with self._guard:
             if self._available and self._references > 0:
                 self._references += 1
@@ -317,7 +333,9 @@ class MappedFile:
             return False
 
     def hold_to_read(self) -> bool:
-        """As :meth:`hold`; False too where the file is gone: a writer's retention waits for no other process."""
+        """Like :meth:`hold`, but also False if the file no longer exists: a writer's retention does not wait for
+        readers in other processes.
+        """
         if not self.hold():
             return False
         try:
@@ -330,7 +348,7 @@ class MappedFile:
             raise
 
     def release(self) -> None:
-        """Count one user less; the last one closes the file."""
+        """Remove a user. The last one closes the file."""
         with self._guard:
             self._references -= 1
             done = self._references <= 0
@@ -338,10 +356,10 @@ class MappedFile:
             self._close()
 
     def shutdown(self, now_ms: int, interval_forcibly_ms: int) -> bool:
-        """Ask the file to go (ReferenceResource.shutdown); True when nobody holds it any more.
+        """Stop new holds and close the file once it is not held (ReferenceResource.shutdown). True if no user is left.
 
-        The first call forbids new holds. Later calls, once ``interval_forcibly_ms`` has passed since the first, drop
-        the count by 1000, so that a leaked hold cannot keep the file for ever.
+        Later calls, once ``interval_forcibly_ms`` has passed since the first, lower the count by 1000, so that a leaked
+        hold cannot keep the file for ever.
         """
         if self._available:
             self._available = False
@@ -354,14 +372,14 @@ class MappedFile:
         return self._references <= 0
 
     def close(self) -> None:
-        """Close without a word about users: the store is closing, and views keep their mapping alive."""
+        """Close the file regardless of its users: the store is closing. Views keep their mapping alive."""
         self._available = False
         self._close()
 
     def rest(self) -> None:
-        """Give the descriptor back until the file is used again, unless it is mapped or something waits for a sync.
+        """Close the descriptor until the next use, unless the file is mapped or has unflushed bytes.
 
-        Nobody else may be using the file.
+        No other thread may be using the file.
         """
         if self._array is None and not self._is_wiped and self.flushed_position == self.wrote_position:
             self._close()
@@ -378,8 +396,8 @@ class MappedFile:
 class SelectMappedBufferResult:
     """Bytes of a held file: ``array`` is a uint8 view of ``size`` bytes that begins at ``start_offset``.
 
-    Release it, or use it as a context manager. The view stays readable after the release (its mapping lives as long
-    as it does), but the file may be deleted from then on.
+    Release it, or use it as a context manager. The view stays readable after the release, because it keeps its mapping
+    alive, but the file may be deleted from then on.
     """
 
     start_offset: int
@@ -388,17 +406,17 @@ class SelectMappedBufferResult:
     _holder: MappedFile | None
 
     def release(self) -> None:
-        """Give the hold back, once."""
+        """Release the hold. Further calls do nothing."""
         if self._holder is not None:
             self._holder.release()
             self._holder = None
 
     def __enter__(self) -> SelectMappedBufferResult:
-        """Itself."""
+        """Return this view."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release."""
+        """Release the hold."""
         self.release()

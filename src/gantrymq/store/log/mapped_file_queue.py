@@ -1,13 +1,13 @@
-"""The files of a commit log, a consume queue or its extension: equally long, together one address space.
+"""The files of a commit log, a consume queue or its extension: files of one size that form one address space.
 
 A commit log may lie in several directories (:class:`MultiPathMappedFileQueue`). A new file goes to the next directory
-with room; a file is found in any of them.
+with room, and a file may be found in any of them.
 
-Invariant: file i + 1 begins where file i ends; only the last file may be partly written. ``flushed_where`` and
-``committed_where`` are offsets in the address space with flushed_where ≤ committed_where ≤ max_offset.
+Invariant: file i + 1 begins where file i ends. Only the last file may be partly written. ``flushed_where`` and
+``committed_where`` are offsets in the address space, with flushed_where ≤ committed_where ≤ max_offset.
 
-Thread rule: the list of files is replaced, never changed in place, so readers take it without a lock; changes to it
-come from the writer, from recovery and from retention, under ``_guard``.
+Thread rule: the tuple of files is replaced and never changed in place, so readers take it without a lock. The writer,
+recovery and retention replace it under ``_guard``.
 
 Source: MappedFileQueue, MultiPathMappedFileQueue.
 """
@@ -32,10 +32,10 @@ _DESTROY_AT_ONCE_MS = 0
 class MappedFileQueue:
     """The files of ``directory``, each ``file_size`` bytes long.
 
-    ``reserve_space`` says whether a new file takes its disk space at once (a file that is written through its
-    mapping must); then ``leave_bytes()`` of the disk must be left for others. ``equip`` is called with each new file
-    before anything is written to it. New names are durable at once, or ``owe`` hears of their directory. ``remedy``
-    says what helps where files are missing or of a wrong length.
+    With ``reserve_space`` a new file reserves its disk space at once, which a file that is written through its mapping
+    needs; ``leave_bytes()`` of the disk must stay free then. ``equip`` is called with each new file before anything is
+    written to it. The name of a new file is made durable at once, or, with ``owe``, ``owe`` is called with the
+    directory that must be synced later. ``remedy`` is the advice in errors about missing files and wrong sizes.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class MappedFileQueue:
         self.file_size = file_size
         self.flushed_where = 0
         self.committed_where = 0
-        self.had_empty_file = False  # at the last load
+        self.had_empty_file = False  # set by load()
         self._empty: list[Path] = []
         self.leave_bytes: Callable[[], int] = lambda: 0
         self._fs = fs
@@ -61,49 +61,51 @@ class MappedFileQueue:
         self._equip = equip
         self._owe = owe
         self._remedy = remedy
-        self._ahead: dict[int, MappedFile] = {}  # by where they begin: on the disk, and not in the row (yet)
+        self._ahead: dict[int, MappedFile] = {}  # by start offset: files on the disk that are not in ``_files`` (yet)
         self._making = threading.Lock()
         self._files: tuple[MappedFile, ...] = ()
         self._guard = threading.Lock()
         self._removing = threading.Lock()
-        self._owes_sync = True  # whoever opens a store does not know what the one before has synced
+        self._owes_sync = True  # the previous writer may not have synced the directory
 
     @property
     def files(self) -> tuple[MappedFile, ...]:
-        """The files in order; a snapshot."""
+        """The files in order, as a snapshot."""
         return self._files
 
     @property
     def first(self) -> MappedFile | None:
-        """The first file."""
+        """The first file, or None without files."""
         files = self._files
         return files[0] if files else None
 
     @property
     def last(self) -> MappedFile | None:
-        """The last file."""
+        """The last file, or None without files."""
         files = self._files
         return files[-1] if files else None
 
     @property
     def min_offset(self) -> int:
-        """Where the first file begins; -1 without files."""
+        """The offset at which the first file begins, or -1 without files."""
         first = self.first
         return first.file_from_offset if first else -1
 
     @property
     def max_offset(self) -> int:
-        """Behind the last byte that may be read; 0 without files."""
+        """The offset behind the last byte that may be read, or 0 without files."""
         last = self.last
         return last.end_offset if last else 0
 
     def load(self, begin: int = 0) -> None:
-        """Take the files of the directory that begin at ``begin`` or behind it, all of them as fully written.
+        """Load the files of the directory that begin at ``begin`` or later. All of them count as fully written.
 
-        Zero-length files at the end count as missing, until :meth:`drop_empty` removes them: a power cut took their
-        size before anything in them was flushed. A name that is no offset, and what is no regular file, is left alone.
-        Raises WrongFileSizeError where a file has another size or its name is no multiple of it, and MissingFileError
-        where one is missing in between. Nothing is changed.
+        Zero-length files at the end count as missing until :meth:`drop_empty` removes them: a power cut took their size
+        before anything in them was flushed. Entries whose name is not an offset, and entries that are not regular
+        files, are ignored. Changes nothing on the disk.
+
+        Raises WrongFileSizeError if a file has another size or its name is not a multiple of the size,
+        DuplicateFileError if two files begin at the same offset, and MissingFileError if a file in between is missing.
         """
         entries = [entry for entry in self._entries() if entry.offset >= begin]
         empty = []
@@ -141,11 +143,11 @@ class MappedFileQueue:
 
     @property
     def _directories(self) -> tuple[Path, ...]:
-        """Every directory that holds files."""
+        """The directories that hold the files."""
         return (self.directory,)
 
     def _directory_for(self, offset: int) -> Path:
-        """Where a new file that begins at ``offset`` belongs."""
+        """Return the directory for a new file that begins at ``offset``."""
         return self.directory
 
     def _missing(self, before: MappedFile, offset: int) -> MissingFileError:
@@ -158,7 +160,7 @@ class MappedFileQueue:
         return MappedFile(path, offset, self.file_size, partial(self._fs.open, path, writable=True))
 
     def find(self, offset: int, *, first_if_missing: bool = False) -> MappedFile | None:
-        """The file that holds ``offset`` (findMappedFileByOffset)."""
+        """Return the file that contains ``offset``, or None (findMappedFileByOffset)."""
         files = self._files
         if not files:
             return None
@@ -168,18 +170,21 @@ class MappedFileQueue:
         return files[0] if first_if_missing else None
 
     def select(self, offset: int, length: int) -> SelectMappedBufferResult | None:
-        """A held view of ``length`` written bytes at ``offset``, or None where they are not all there; DiskError."""
+        """Return a held view of ``length`` bytes at ``offset``, or None unless all are written and in one file.
+
+        Raises DiskError.
+        """
         file = self.find(offset)
         return file.select(offset - file.file_from_offset, length) if file else None
 
     def roll_next_file(self, offset: int) -> int:
-        """Where the file behind the one with ``offset`` begins (rollNextFile)."""
+        """Return the offset at which the file after the one that contains ``offset`` begins (rollNextFile)."""
         return offset + self.file_size - offset % self.file_size
 
     def last_for_append(self, start_offset: int = 0) -> MappedFile:
-        """The file to write to: the last one, or a new one where there is none or it is full.
+        """Return the file to write to: the last one, or a new one if there is none or the last one is full.
 
-        The very first file is the one that holds ``start_offset``. Raises DiskFullError.
+        The very first file is the one that contains ``start_offset``. Raises DiskFullError.
         """
         files = self._files
         last = files[-1] if files else None
@@ -193,19 +198,19 @@ class MappedFileQueue:
             mapped = self._ahead.get(offset)
             found = self._fs.identity(mapped.path) if mapped is not None else None
             if mapped is None or found is None or found.size_bytes != self.file_size:
-                mapped = self._make(offset)  # again, where another program has removed or cut it
+                mapped = self._make(offset)  # also if another program removed or truncated it
             if self._equip is not None:
                 self._equip(mapped)
-            # Not before the file is in the list may anybody think about the one to be made ahead.
+            # A file is prepared ahead only after this one is in the tuple: prepare_next() looks at the last file.
             with self._guard:
                 self._files = (*self._files, mapped)
             self._ahead.pop(offset, None)
         return mapped
 
     def prepare_next(self, *, warm: bool) -> bool:
-        """Make the file behind the last one on the disk before it is needed; False where it is there already.
+        """Create the file after the last one before it is needed. Returns False if it exists already.
 
-        ``warm`` touches its pages too, so that writing does not have to wait for them. Raises DiskFullError.
+        With ``warm`` its pages are touched too, so that later writes find them in memory. Raises DiskFullError.
         """
         with self._making:
             last = self.last
@@ -220,7 +225,7 @@ class MappedFileQueue:
             return True
 
     def drop_ahead(self) -> None:
-        """Remove the files that were made ahead, or set aside, and are not needed any more."""
+        """Remove the files that were created ahead or set aside and are not used."""
         with self._making:
             ahead, self._ahead = self._ahead, {}
             self._drop([ahead[offset] for offset in sorted(ahead, reverse=True)])
@@ -241,26 +246,29 @@ class MappedFileQueue:
         return mapped
 
     def _prepare(self, file: File) -> None:
-        # The size first: a crash on the way leaves an empty file or a whole one, and load() knows both.
+        # The size is set first: a crash in between leaves an empty file or one of full size, and load() accepts both.
         file.resize(self.file_size)
         if self._reserve_space:
             file.reserve(0, self.file_size, leave=self.leave_bytes())
 
     def reserve_rest(self) -> None:
-        """Take the space behind the last byte of the last file, which another program may have left as a hole."""
+        """Reserve the space behind the last byte of the last file. Another program may have left a hole there."""
         last = self.last
         if last is not None and self._reserve_space:
             last.file.reserve(last.wrote_position, self.file_size - last.wrote_position)
 
     def truncate_dirty(self, offset: int, *, wipe: bool, sets_aside: bool = False) -> list[Path]:
-        """Cut everything from ``offset`` on (truncateDirtyFiles); returns the paths of the files that left the row.
+        """Truncate the queue at ``offset`` (truncateDirtyFiles).
 
-        With ``wipe`` the rest of the file that holds ``offset`` reads as zeros afterwards, so that what was cut can
-        never be taken for written once the end has moved past it. In the log they must be durable (:meth:`flush_all`)
-        before a record stands in front of them: a power cut would bring back behind it what was cut.
+        Returns the paths of the files that are no longer part of it.
 
-        With ``sets_aside`` they stay on the disk, and are written over where the row comes to them again, as they are;
-        :meth:`drop_ahead` removes the others. That comes before anything in front of them is removed.
+        With ``wipe`` the rest of the file that contains ``offset`` reads as zeros afterwards, so that truncated bytes
+        cannot pass for written ones when the end moves on. In the commit log the zeros must be durable
+        (:meth:`flush_all`) before the next record is written: otherwise a power cut brings the truncated records back
+        behind it.
+
+        With ``sets_aside`` the removed files stay on the disk and are reused, with their old content, when the queue
+        grows that far again. :meth:`drop_ahead` removes the others; call it before any earlier file is removed.
         """
         removed = [file for file in self._files if file.file_from_offset > offset]
         file = self.find(offset)
@@ -284,19 +292,21 @@ class MappedFileQueue:
             self._ahead[file.file_from_offset] = file
 
     def drop_unused(self) -> None:
-        """Remove the last file where nothing stands in it, unless it alone says how far the row had come."""
+        """Remove the last file if nothing is written in it, unless it is the only record of how far the queue had
+        come.
+        """
         files = self._files
         if files and files[-1].wrote_position == 0 and (len(files) > 1 or files[-1].file_from_offset == 0):
             self._drop(files[-1:])
 
     def mark_unflushed(self, offset: int) -> None:
-        """Flush again what stands behind ``offset``: whoever wrote it may have been killed before its sync."""
+        """Flush the bytes behind ``offset`` again: their writer may have been killed before its sync."""
         self.flushed_where = min(max(offset, self.min_offset, 0), self.flushed_where)
         for file in self._files:
             file.flushed_position = min(file.flushed_position, max(self.flushed_where - file.file_from_offset, 0))
 
     def first_modified_ms(self) -> int:
-        """When the first file was last written to (its modification time)."""
+        """Return the modification time of the first file (ms), or 0 without files."""
         first = self.first
         for entry in self._fs.scan(first.path.parent) if first else ():
             if first is not None and entry.name == first.path.name:
@@ -304,10 +314,10 @@ class MappedFileQueue:
         return 0
 
     def remove_first(self, now_ms: int, interval_forcibly_ms: int) -> bool:
-        """Ask the first file to go; True when it is gone, False while somebody holds it.
+        """Try to remove the first file. Returns False while the file is held and cannot go.
 
-        The last one stays, and so does one that nothing durable stands behind: a power cut would leave no file, and
-        the log would begin at 0 again. Raises SyncFailedError.
+        The last file stays, and so does a file that is followed by nothing durable: a power cut would leave no file,
+        and the log would begin at 0 again. Raises SyncFailedError.
         """
         files = self._files
         if len(files) < 2 or not self._is_durable(files[1]):
@@ -318,21 +328,24 @@ class MappedFileQueue:
         return True
 
     def _is_durable(self, file: MappedFile) -> bool:
-        """Whether some of ``file`` is on the disk, or at least its length where nothing is in it."""
+        """Whether a part of ``file`` is on the disk, or, if nothing is written in it, at least its length."""
         if self.flushed_where == file.file_from_offset and not file.wrote_position:
             file.file.sync()
             return True
         return self.flushed_where > file.file_from_offset
 
     def remove_before(self, count: int) -> list[Path]:
-        """Remove the first ``count`` files, never the last one; returns their paths."""
+        """Remove the first ``count`` files, but never the last one. Returns their paths."""
         files = self._files
         gone = files[: max(min(count, len(files) - 1), 0)]
         self._drop(gone)
         return [file.path for file in gone]
 
     def _drop(self, removed: Sequence[MappedFile]) -> None:
-        """Remove files in the order given: from an end of the run, so that a crash on the way leaves no gap."""
+        """Remove files in the given order.
+
+        The order begins at an end of the queue, so that a crash in between leaves no gap.
+        """
         if not removed:
             return
         with self._removing:
@@ -342,9 +355,9 @@ class MappedFileQueue:
             self._sync_names()
 
     def sync_names(self) -> int:
-        """Where the first file begins that is still there, or would be after a power cut; raises SyncFailedError.
+        """Make removals durable. Returns where the first file begins, which then holds after a power cut too.
 
-        What is held by somebody, or is going away, is there.
+        A file that is held or is being removed still counts. Raises SyncFailedError.
         """
         with self._removing:
             self._sync_names()
@@ -356,7 +369,7 @@ class MappedFileQueue:
             self._owes_sync = False
 
     def _remove(self, file: MappedFile) -> None:
-        """Remove one file. Where that fails it is one of ours again: nothing that stands behind it may go before it."""
+        """Remove one file. If that fails the file returns to the queue, so that no later file is removed before it."""
         was_in_row = file in self._files
         with self._guard:
             self._files = tuple(other for other in self._files if other is not file)
@@ -372,7 +385,10 @@ class MappedFileQueue:
             raise
 
     def commit(self, least_pages: int = 0) -> bool:
-        """Commit the file that ``committed_where`` lies in; True when there was nothing to do (RocketMQ's sense)."""
+        """Commit the file that contains ``committed_where``.
+
+        Returns True if there was nothing to do, as RocketMQ does.
+        """
         file = self.find(self.committed_where, first_if_missing=self.committed_where == 0)
         if file is None:
             return True
@@ -382,25 +398,25 @@ class MappedFileQueue:
         return unchanged
 
     def flush(self, least_pages: int = 0) -> bool:
-        """Flush the file that ``flushed_where`` lies in; True when there was nothing to do (RocketMQ's sense)."""
+        """Flush the file that contains ``flushed_where``. Returns True if there was nothing to do, as RocketMQ does."""
         file = self.find(self.flushed_where)
         if file is None and self.flushed_where < self.min_offset:
-            file = self.first  # retention was faster
+            file = self.first  # retention has removed the file
         if file is None:
             return True
         where = file.file_from_offset + file.flush(least_pages)
         unchanged = where == self.flushed_where
-        if not unchanged:  # a sync succeeds as well for a file that has no name any more
+        if not unchanged:  # a sync also succeeds on a file that was removed
             self.require_in_place(file)
         self.flushed_where = where
         self.committed_where = max(self.committed_where, where)
         return unchanged
 
     def require_in_place(self, file: MappedFile) -> None:
-        """Raise NotInPlaceError where somebody has removed, replaced or cut ``file``, one of these."""
+        """Raise NotInPlaceError if ``file`` was removed, replaced or resized by another program."""
         found = self._fs.identity(file.path)
         opened = file.identity()
-        if file not in self._files or not file.is_available:  # we remove it ourselves
+        if file not in self._files or not file.is_available:  # this process removes it
             return
         if found is None:
             raise NotInPlaceError(file.path, "was removed")
@@ -410,7 +426,7 @@ class MappedFileQueue:
             raise NotInPlaceError(file.path, f"was cut or extended to {found.size_bytes} bytes")
 
     def begin_flush(self) -> None:
-        """Let the disk begin with what :meth:`flush_all` will wait for."""
+        """Start writing to the disk what :meth:`flush_all` will wait for."""
         for file in self._files:
             if file.file_from_offset + file.size > self.flushed_where:
                 file.begin_flush()
@@ -426,7 +442,7 @@ class MappedFileQueue:
             visit(file)
 
     def clear(self) -> list[Path]:
-        """Remove every file, those ahead first; returns the paths of the others."""
+        """Remove every file, those created ahead first. Returns the paths of the others."""
         self.drop_ahead()
         files = self._files
         self._drop(files[::-1])
@@ -434,7 +450,7 @@ class MappedFileQueue:
         return [file.path for file in files]
 
     def destroy(self) -> list[Path]:
-        """Remove every file and the directory; returns the paths of the files."""
+        """Remove every file and the directories. Returns the paths of the files."""
         removed = self.clear()
         for directory in self._directories:
             self._fs.remove_directory(directory)
@@ -446,7 +462,10 @@ class MappedFileQueue:
 
 
 class MultiPathMappedFileQueue(MappedFileQueue):
-    """The files of the commit log in the directories of ``paths``; ``full_directories()`` get no new file."""
+    """The files of the commit log in the directories of ``paths``.
+
+    No new file is created in ``full_directories()``, unless all directories are full.
+    """
 
     def __init__(
         self, fs: FileSystem, paths: StorePaths, file_size: int, equip: Callable[[MappedFile], None] | None

@@ -1,19 +1,19 @@
-"""What is old goes: commit log files past their time, then the queue and index files that point only at what is gone.
+"""Retention: deletes old commit log files, then the queue and index files that only lead to deleted records.
 
 =========================  ==============================================================================
-when                       what
+when                       what is deleted
 =========================  ==============================================================================
 the hour is in deleteWhen  files not modified for fileReservedTime hours, oldest first
 above diskMaxUsedSpace     the same, at any hour
 above 85 %                 the oldest files whatever their age (cleanFileForciblyEnable)
 above 90 %                 the same, and puts are refused until the use is back at 85 % or below
-asked for by hand          as with the hour, in the next twenty runs
+requested by hand          expired files, at any hour, in the next twenty runs
 =========================  ==============================================================================
 
-The last file never goes, nor one that nothing durable stands behind. A file that a reader holds stays, and no younger
-one is touched before it; after destroyMapedFileIntervalForcibly its references are dropped by force. At most
-deleteFileBatchMax files go in one run, deleteCommitLogFilesInterval apart. The ``config`` of all of them may be
-replaced while they run.
+The last file is never deleted, nor a file that is followed by nothing durable. A file that a reader holds stays, and no
+younger file is deleted before it. After destroyMapedFileIntervalForcibly its references are dropped by force. One run
+deletes at most deleteFileBatchMax files, deleteCommitLogFilesInterval apart. The ``config`` of each service may be
+replaced while it runs.
 
 Source: DefaultMessageStore.CleanCommitLogService, ConsumeQueueStore.CleanConsumeQueueService, MappedFileQueue.
 """
@@ -41,11 +41,11 @@ _HOUR_MS = 3_600_000
 
 
 class DiskSpace:
-    """How full the disks of the log and of the queues are, and whether puts are refused because of it.
+    """The disk use of the log and the queues, and whether puts are refused because of it.
 
-    ``refuses_puts`` goes on above the warning level and off again only at the forcible level or below; in between it
-    stays as it is. Both disks count equally; of several directories of the log the one with the most room counts.
-    ``full_directories`` of the log are above the forcible level: they get no new file while another has room.
+    ``refuses_puts`` becomes True above the warning level and False again only at the forcible level or below. The
+    fuller of the two disks counts; of several directories of the log, the one with the most room counts.
+    ``full_directories`` of the log are above the forcible level: they get no new file while another directory has room.
     """
 
     def __init__(self, fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> None:
@@ -56,12 +56,12 @@ class DiskSpace:
         self.full_directories: tuple[Path, ...] = ()
 
     def used_percent(self) -> float:
-        """The use of the fuller of the two disks."""
+        """Return the use of the fuller of the two disks, from 0 to 100."""
         log_percent = min(self._log_percents().values(), default=0.0)
         return max(log_percent, self._percent(self._paths.consume_queue) or 0.0)
 
     def _log_percents(self) -> dict[Path, float]:
-        """The use of the disk of each directory of the log that is there."""
+        """Return the disk use of each existing log directory in percent."""
         percents = {path: self._percent(path) for path in self._paths.writable_commit_logs}
         return {path: percent for path, percent in percents.items() if percent is not None}
 
@@ -69,7 +69,7 @@ class DiskSpace:
         return self._fs.used_ratio(path) * 100 if self._fs.exists(path) else None
 
     def update(self) -> tuple[bool, bool]:
-        """Look anew; (whether old files must go, whether they must go whatever their age)."""
+        """Read the disk use. Returns (delete expired files now, delete the oldest files whatever their age)."""
         used = self.used_percent()
         warning = min(max(self.config.disk_space_warning_level_ratio, 35), 90)
         forcible = min(max(self.config.disk_space_clean_forcibly_ratio, 30), 85)
@@ -92,10 +92,10 @@ class DiskSpace:
 
 
 class CleanCommitLogService:
-    """Removes commit log files, one a step. ``cleaned`` is called after a file went.
+    """Deletes commit log files, one a step. ``cleaned`` is called after each deletion.
 
-    Each file that goes is a line of the log: a warning where the disk's use is why, for then its messages may be
-    fresh, and for people who ask what happened otherwise.
+    Each deletion is logged: as a warning if the reason is the disk use, because fresh messages may be lost, otherwise
+    as information.
     """
 
     name = "CleanCommitLogService"
@@ -120,12 +120,12 @@ class CleanCommitLogService:
         self._manual_runs = 0
         self._left = 0
         self._whatever_age = False
-        self.is_for_space = False  # whether the disk's use is why files go
+        self.is_for_space = False  # whether the disk use is the reason for the deletions
         self._last_redelete_ms = 0
 
     @property
     def interval_ms(self) -> int:
-        """Short between the files of one run."""
+        """The interval until the next step (ms). Short between the files of one run."""
         if self._left:
             return max(self.config.delete_commit_log_files_interval_ms, 1)
         return self.config.clean_resource_interval_ms
@@ -135,7 +135,7 @@ class CleanCommitLogService:
         self._manual_runs = _MANUAL_RUNS
 
     def step(self, now_ms: int) -> bool:
-        """Begin a run if one is due, or remove the next file of the one that is on."""
+        """Begin a run if one is due, or delete the next file of the current run."""
         is_early = 0 < self._next_run_ms - now_ms <= self.config.clean_resource_interval_ms  # the clock may be set back
         if not self._left and not is_early:
             self._begin_run(now_ms)
@@ -145,7 +145,7 @@ class CleanCommitLogService:
         return False
 
     def drain(self) -> None:
-        """Nothing: what is old goes the next time."""
+        """Do nothing: old files are deleted after the next start."""
 
     def _begin_run(self, now_ms: int) -> None:
         self._next_run_ms = now_ms + self.config.clean_resource_interval_ms
@@ -188,13 +188,13 @@ class CleanCommitLogService:
         return "disk use, whatever the age" if self._whatever_age else "disk use, expired"
 
     def _make_units_durable(self) -> None:
-        """Units that a power cut takes are made again from the log, but not those of the file that goes."""
+        """Flush the queues if units of the first file are not durable: after its deletion they cannot be made again."""
         first = self._log.queue.first
         if first is not None and self._checkpoint.page.logics_physical_offset < first.file_from_offset + first.size:
             self._queues.flush()
 
     def _redelete_hanged(self, now_ms: int) -> None:
-        """A file that was refused because somebody held it is tried again now and then."""
+        """Retry, every redeleteHangedFileInterval, the deletion of a file that a reader held."""
         first = self._log.queue.first
         if first is None or first.is_available:
             return
@@ -204,7 +204,7 @@ class CleanCommitLogService:
 
 
 class CleanConsumeQueueService:
-    """Removes queue and index files that point only at what the log no longer has, and corrects the queues' begin."""
+    """Deletes queue and index files that only lead to deleted records, and corrects the min offsets of the queues."""
 
     name = "CleanConsumeQueueService"
 
@@ -225,14 +225,14 @@ class CleanConsumeQueueService:
 
     @property
     def interval_ms(self) -> int:
-        """cleanResourceInterval."""
+        """The value of cleanResourceInterval (ms)."""
         return self.config.clean_resource_interval_ms
 
     def step(self, now_ms: int) -> bool:
-        """Look whether the log begins later than it did."""
+        """Clean queues and index if the log begins later than at the last step."""
         min_offset = self._log.min_offset
         if min_offset > self._last_min_offset:
-            # What is held still, or comes back after a power cut, must find its units and entries.
+            # A log file that is still held, or that a power cut brings back, must keep its units and index entries.
             there_from = self._log.queue.sync_names()
             queue_files = 0
             for queue in self._queues:
@@ -240,7 +240,7 @@ class CleanConsumeQueueService:
                 queue.correct_min_offset(min_offset)
             index_files = self._index.remove_expired(there_from) if self._index is not None else []
             self._tell_of(queue_files, len(index_files), min_offset)
-            self._last_min_offset = there_from  # now: where a removal has failed all are looked at again
+            self._last_min_offset = there_from  # set last: after a failed removal all are examined again
         return False
 
     def _tell_of(self, queue_files: int, index_files: int, min_offset: int) -> None:
@@ -251,10 +251,10 @@ class CleanConsumeQueueService:
                 _LOGGER.log(level, text, min_offset, count, kind)
 
     def drain(self) -> None:
-        """Nothing: what is old goes the next time."""
+        """Do nothing: old files are deleted after the next start."""
 
 
 def is_time_to_do(when: str, now_ms: int) -> bool:
-    """Whether the local hour of ``now_ms`` is in ``when`` ("04", or a list like "04;16") (UtilAll.isItTimeToDo)."""
+    """Whether the local hour of ``now_ms`` is in ``when``: "04", or a list such as "04;16" (UtilAll.isItTimeToDo)."""
     hour = datetime.fromtimestamp(now_ms / 1000).hour
     return any(part.strip().isdigit() and int(part) == hour for part in when.split(";"))
