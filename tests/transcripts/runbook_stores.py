@@ -116,6 +116,79 @@ def cut_index(store: Path) -> None:
         opened.truncate(file.stat().st_size // 2)
 
 
+def tear_tail(store: Path) -> None:
+    """A power cut in the middle of a write: the newest record lacks its second half."""
+    kill(store)
+    newest = next(
+        file for file in sorted((store / "commitlog").iterdir(), reverse=True) if file.read_bytes().strip(b"\0")
+    )
+    raw = newest.read_bytes()
+    end = len(raw.rstrip(b"\0"))
+    newest.write_bytes(raw[: end - 80].ljust(len(raw), b"\0"))
+
+
+def damage_checkpoint(store: Path) -> None:
+    """The checkpoint, full of ones."""
+    (store / "checkpoint").write_bytes(b"\xff" * (store / "checkpoint").stat().st_size)
+
+
+def cut_queue(store: Path) -> None:
+    """A file of queue 1, copied in part."""
+    file = sorted((store / "consumequeue" / "orders" / "1").iterdir())[0]
+    with file.open("rb+") as opened:
+        opened.truncate(file.stat().st_size // 3)
+
+
+def add_foreign_files(store: Path) -> None:
+    """What backups and file systems leave in a store."""
+    (store / "commitlog" / "00000000000000000000.bak").write_bytes(b"a copy")
+    (store / "consumequeue" / "lost+found").mkdir()
+    (store / "README.txt").write_text("do not delete")
+
+
+def take_file_of_other_store(store: Path) -> None:
+    """The second file of the log, replaced by that of another broker's store."""
+    other = store.with_name("other")
+    clock = ManualClock(BEGIN_MS + 86_400_000)
+    with MessageStore.open(other, CONFIG, given=SIZES, clock=clock, housekeeping=False) as opened:
+        for number in range(MESSAGES):
+            opened.put(Message("invoices", b'{"invoice":%d}' % number, queue_id=number % 2, keys=[f"invoice-{number}"]))
+            clock.advance(1_000)
+    name = sorted((store / "commitlog").iterdir())[1].name
+    shutil.copyfile(other / "commitlog" / name, store / "commitlog" / name)
+    shutil.rmtree(other)
+
+
+def run_ahead(store: Path) -> None:
+    """A killed store that lost its newest file, and a group that had consumed from there."""
+    remove_newest_file(store)
+    offsets = {"offsetTable": {"orders@billing": {"0": 250, "1": 120, "2": 250, "3": 60}}}
+    (store / "config" / "consumerOffset.json").write_text(json.dumps(offsets))
+
+
+def spread_log(store: Path) -> None:
+    """A log in two directories, which only broker.conf names."""
+    disks = [store.with_name("disk1"), store.with_name("disk2")]
+    for disk in disks:
+        disk.mkdir(exist_ok=True)
+    for number, file in enumerate(sorted((store / "commitlog").iterdir())):
+        file.rename(disks[number % 2] / file.name)
+    (store / "commitlog").rmdir()
+    store.with_name("broker.conf").write_text(f"storePathCommitLog={disks[0]},{disks[1]}\n")
+
+
+def write_json_lines(store: Path) -> None:
+    """No store; a file of messages and a broker.conf with small files beside it."""
+    shutil.rmtree(store)
+    sizes = "mappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=4000\nmaxHashSlotNum=500\nmaxIndexNum=2000\n"
+    store.with_name("broker.conf").write_text(sizes)
+    rows = [
+        {"topic": "orders", "body": f"order {number}", "tags": "paid", "keys": [f"order-{number}"]}
+        for number in range(3)
+    ]
+    store.with_name("orders.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 def nothing(store: Path) -> None:
     """A healthy store."""
 
@@ -131,4 +204,12 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "lost-config": remove_topics,
     "swapped-queues": swap_queues,
     "cut-index": cut_index,
+    "torn-tail": tear_tail,
+    "damaged-checkpoint": damage_checkpoint,
+    "cut-queue": cut_queue,
+    "foreign-files": add_foreign_files,
+    "file-of-other-store": take_file_of_other_store,
+    "groups-ahead": run_ahead,
+    "log-on-two-disks": spread_log,
+    "json-lines": write_json_lines,
 }

@@ -1,7 +1,7 @@
 """docs/runbook.md: each command is run on the store of its section, and says what the page says.
 
-``pytest tests/transcripts --update-transcripts`` writes the outputs of the page anew: read the difference before you
-commit it.
+``pytest tests/transcripts --update-transcripts`` writes the outputs of the page. Read the difference before you commit
+it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ VOLATILE = [
     (re.compile(r"\b[\d.,]+ ([kMGT]?B)/s"), r"… \1/s"),
     (re.compile(r"\b[\d.,]+ (a second)"), r"… \1"),
     (re.compile(r"\bpid \d+|process \d+"), "process …"),
+    (re.compile(r"\b(?!2025-11-21)\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}\+00:00"), "…"),  # stored by the command itself
 ]
 
 
