@@ -1,11 +1,11 @@
-"""Records of the commit log as Arrow record batches: one kernel call fills each column, no row is touched by Python.
+"""Records of the commit log as Arrow record batches. A kernel call fills each column; Python touches no row.
 
-Kernels fill memory of Arrow's own pool, without a copy in between: the pool gives the pages of one batch to the next,
-and fresh pages of the operating system would cost as much as filling them. Arrays are made from their buffers, because
-``pa.array`` and ``pa.scalar`` import pandas, which costs each new process a quarter of a second.
+Kernels write directly into memory of Arrow's pool, which reuses the pages of earlier batches. Fresh pages from the
+operating system would cost as much as filling them. Arrays are made from their buffers, because ``pa.array`` and
+``pa.scalar`` import pandas, which takes a quarter of a second in each new process.
 
-Texts are well-formed UTF-8 whatever the records hold; malformed bytes read as U+FFFD, as in Java. The bodies of a batch
-may decompress to a thousand times its bytes, so a batch is returned in parts, as they are made.
+Texts are always well-formed UTF-8: malformed bytes become U+FFFD, as in Java. The bodies of a batch may decompress to a
+thousand times its size, so a batch is returned in parts.
 
 Thread rule: a batch belongs to one thread.
 
@@ -34,7 +34,9 @@ from gantrymq.model.size import MAX_DECOMPRESSED_BODY_SIZE
 
 
 class ValueBuffer:
-    """``array`` is writable memory of at least ``size`` elements of ``dtype``; ``arrow`` the same memory for Arrow."""
+    """A buffer of at least ``size`` elements of ``dtype``: ``array`` is its writable numpy view, ``arrow`` its Arrow
+    view.
+    """
 
     def __init__(self, size: int, dtype: type[np.generic]) -> None:
         item_bytes = np.dtype(dtype).itemsize
@@ -43,46 +45,46 @@ class ValueBuffer:
 
 
 def byte_buffer(size: int) -> ValueBuffer:
-    """For the bytes of values."""
+    """A buffer of ``size`` bytes for the bytes of values."""
     return ValueBuffer(size, np.uint8)
 
 
 def offset_buffer(rows: int) -> ValueBuffer:
-    """For the offsets of ``rows`` values, one more than rows."""
+    """A buffer for the int32 offsets of ``rows`` values, of which there are ``rows + 1``."""
     return ValueBuffer(rows + 1, np.int32)
 
 
 def validity(is_there: NDArray[np.bool_]) -> pa.Buffer | None:
-    """Arrow's bitmap of what is not null; None where nothing is null."""
+    """Arrow's validity bitmap for a mask of the values that are not null; None if nothing is null."""
     return None if is_there.all() else pa.py_buffer(np.packbits(is_there, bitorder="little"))
 
 
 def numbers_array(values: NDArray[Any]) -> pa.Array:
-    """``values``, contiguous numbers of any dtype that Arrow has, as they lie in memory."""
+    """``values`` (contiguous, of any dtype that Arrow has) as an Arrow array, without a copy."""
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
 
 def texts_array(texts: Sequence[str]) -> pa.Array:
-    """Texts as an array of strings."""
+    """A string array of ``texts``."""
     raw = [text.encode() for text in texts]
     ends = np.cumsum([0, *map(len, raw)], dtype=np.int32)
     return pa.Array.from_buffers(pa.string(), len(raw), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(raw))])
 
 
 def truths_of(array: pa.BooleanArray) -> NDArray[np.bool_]:
-    """What an array without nulls holds."""
+    """A boolean array without nulls as a numpy mask."""
     bits = np.frombuffer(array.buffers()[1] or b"", np.uint8)
     return np.unpackbits(bits, bitorder="little")[array.offset : array.offset + len(array)].view(np.bool_)
 
 
 @dataclass(slots=True)
 class LogBatch:
-    """Records of one file: ``columns[:, :count]`` as ``gantrymq.kernels.codes`` names the rows.
+    """Records of one file: ``columns[:, :count]``, with the rows that ``gantrymq.kernels.codes`` names.
 
-    A batch lives until the next one: buffer and columns are used again.
+    ``buffer`` holds a part of the file, read-only; ``base`` is the physical offset of its first byte. ``queues``
+    (int64, ``count`` long) are the numbers of the records' queues, ``topics`` (strings) the topic of each number.
 
-    ``buffer`` holds a part of the file, read-only; ``base`` is the offset of its first byte. ``queues`` (int64,
-    ``count`` long) are the numbers of the records' queues, ``topics`` (strings) the topic of each number.
+    *Invariant*: a batch is valid until the next one is read, because buffer and columns are reused.
     """
 
     path: str
@@ -98,13 +100,13 @@ class LogBatch:
         return self.columns[code, : self.count]
 
     def take(self, keep: NDArray[np.bool_]) -> LogBatch:
-        """The records where ``keep`` (``count`` long) says so; itself where that is all of them."""
+        """The records for which ``keep`` (bool, ``count`` long) is True; the batch itself if that is all of them."""
         return self if keep.all() else self._rows(np.flatnonzero(keep))
 
     def by(self, first: Int64s, second: Int64s) -> Iterator[tuple[int, int, LogBatch]]:
-        """The records of each pair of values, in their order: (value of ``first``, of ``second``, records).
+        """Group the records by two values: yields (value of ``first``, value of ``second``, records), sorted.
 
-        Both are ``count`` long; the pairs come sorted.
+        Both arrays are int64, ``count`` long. Records of a group keep their order.
         """
         order = np.lexsort((second, first))
         first, second = first[order], second[order]
@@ -118,8 +120,8 @@ class LogBatch:
         return replace(self, columns=columns, count=len(rows), queues=self.queues[rows])
 
 
-_MOST_BYTES = 0x7FFFFFFF  # Arrow's offsets of 32 bits, and a JVM's arrays
-_PART_BYTES = 64 << 20  # of decompressed bodies; those that are stored as they are have no more than a batch
+_MOST_BYTES = 0x7FFFFFFF  # limit of Arrow's 32-bit offsets and of a JVM's arrays
+_PART_BYTES = 64 << 20  # bytes of decompressed bodies in a part
 
 Refuse = Callable[[CorruptRecordError], None]
 
@@ -127,9 +129,10 @@ Refuse = Callable[[CorruptRecordError], None]
 def with_bodies(
     batch: LogBatch, refuse: Refuse, *, decompress: bool, limit: int
 ) -> Iterator[tuple[LogBatch, pa.Array]]:
-    """``batch`` in parts, each with its bodies. Records whose body cannot be decompressed are told, and in no part.
+    """Yield ``batch`` in parts, each with its bodies.
 
-    So are those whose body has more than ``limit`` bytes when decompressed.
+    A record whose body cannot be decompressed, or has more than ``limit`` bytes then, is passed to ``refuse`` and is in
+    no part.
     """
     compressed = batch.row(codes.SYS_FLAG) & flags.COMPRESSED != 0
     if not decompress or not compressed.any():
@@ -177,7 +180,7 @@ def _gathered(batch: LogBatch) -> pa.Array:
 
 
 def _fill(batch: LogBatch, compressed: Any, unpacked: list[bytes], values: Any, offsets: Any) -> None:
-    """Copy bodies to their places: runs of stored ones by the kernel, decompressed ones one by one."""
+    """Copy the bodies into ``values``: runs of uncompressed ones with the kernel, decompressed ones one by one."""
     at, length = batch.row(codes.BODY_AT), batch.row(codes.BODY_LENGTH)
     scratch = np.empty(batch.count + 1, np.int32)
     row = 0
@@ -194,7 +197,7 @@ def _offset(batch: LogBatch, row: int) -> int:
 
 def _decompressed(batch: LogBatch, row: int, limit: int) -> bytes:
     at, length = int(batch.row(codes.BODY_AT)[row]), int(batch.row(codes.BODY_LENGTH)[row])
-    room = _MOST_BYTES - len(batch.buffer)  # the rest is for the stored ones of its part
+    room = _MOST_BYTES - len(batch.buffer)  # the rest is for uncompressed bodies of the part
     try:
         body = batch.buffer[at : at + length].tobytes()
         return decompress_body(body, int(batch.row(codes.SYS_FLAG)[row]), min(limit, room))
@@ -232,7 +235,7 @@ MESSAGE_SCHEMA = pa.schema(
 
 _US_A_MS = 1000
 _MAX_MS = (1 << 63) // _US_A_MS - 1
-_MOST_REPAIRED = 3  # so many bytes of U+FFFD come of one malformed byte
+_MOST_REPAIRED = 3  # one malformed byte becomes three bytes of U+FFFD
 _MAX_ASCII = 0x7F
 _MESSAGE_ID_TEXT = 56
 _NAMES = {name: read_only(name.encode()) for name in (PROPERTY_TAGS, PROPERTY_KEYS)}
@@ -261,7 +264,7 @@ class ArrowBatches:
         refuse: Refuse | None = None,
         max_decompressed_body_size: int = MAX_DECOMPRESSED_BODY_SIZE,
     ) -> None:
-        """``refuse`` is told of each record whose body cannot be decompressed; without it :meth:`convert` raises."""
+        """``refuse`` is called for each record whose body cannot be decompressed; by default :meth:`convert` raises."""
         self._schema = schema
         self._decompress = decompress
         self._body_limit = max_decompressed_body_size
@@ -271,7 +274,9 @@ class ArrowBatches:
         self._builders = [self._builder(field) for field in schema]
 
     def convert(self, batch: LogBatch) -> Iterator[pa.RecordBatch]:
-        """The rows of ``batch``, in its order, and some at a time where bodies grow; raises CorruptRecordError."""
+        """Yield the rows of ``batch`` in order, in several parts if bodies were decompressed. Raises
+        CorruptRecordError.
+        """
         parts: Iterable[tuple[LogBatch, pa.Array | None]] = [(batch, None)]
         if None in self._builders:
             parts = with_bodies(batch, self._refuse, decompress=self._decompress, limit=self._body_limit)
@@ -280,7 +285,7 @@ class ArrowBatches:
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _builder(self, field: pa.Field) -> Callable[[LogBatch], pa.Array] | None:
-        """What makes a column of a part; None for the bodies, by which a batch is cut into its parts."""
+        """The function that makes a column of a part; None for the body column, which :func:`with_bodies` makes."""
         name, kind = field.name, field.type
         if name == "body":
             return None
@@ -340,27 +345,27 @@ def _text(batch: LogBatch, at: Int64s, length: Int64s, valid: pa.Buffer | None =
     total, offsets = int(np.maximum(length, 0).sum()), offset_buffer(batch.count)
     values = byte_buffer(total)
     gather(batch.buffer, at, length, 0, batch.count, values.array, offsets.array)
-    if total and values.array.max() > _MAX_ASCII:  # only then can anything be malformed
+    if total and values.array.max() > _MAX_ASCII:  # only non-ASCII text can be malformed
         values = byte_buffer(total * _MOST_REPAIRED)
         gather_text(batch.buffer, at, length, 0, batch.count, values.array, offsets.array)
     return _strings(batch.count, offsets, values, valid)
 
 
 def _find(batch: LogBatch, name: str) -> tuple[Int64s, Int64s]:
-    """Where the values of a property lie, and how long they are; -1 where there is none."""
+    """The positions and lengths of a property's values (int64, ``count`` long each); the length is -1 without one."""
     at, length = np.empty(batch.count, np.int64), np.empty(batch.count, np.int64)
     find_property(batch.buffer, batch.columns, batch.count, _NAMES[name], at, length)
     return at, length
 
 
 def tags_column(batch: LogBatch) -> pa.Array:
-    """The tags of each record (string), null where there are none."""
+    """The tags of each record (string), null for records without tags."""
     at, length = _find(batch, PROPERTY_TAGS)
     return _text(batch, at, length, validity(length >= 0))
 
 
 def keys_column(batch: LogBatch, kind: pa.ListType | None = None) -> pa.Array:
-    """The keys of each record (list of strings, or ``kind``), empty where there are none."""
+    """The keys of each record (list of strings, or ``kind``), empty for records without keys."""
     kind = kind or pa.list_(pa.string())
     at, length = _find(batch, PROPERTY_KEYS)
     total, rows = int(np.maximum(length, 0).sum()), offset_buffer(batch.count)
@@ -392,7 +397,7 @@ def _message_ids(batch: LogBatch) -> pa.Array:
 
 
 def _timestamps(times_ms: Int64s, kind: pa.DataType) -> pa.Array:
-    """Milliseconds as Spark's microseconds; null where a record says what no timestamp can hold."""
+    """Milliseconds as Arrow timestamps in microseconds; null if the value is out of their range."""
     possible: NDArray[np.bool_] = (times_ms >= -_MAX_MS) & (times_ms <= _MAX_MS)
     values = times_ms * _US_A_MS
     return pa.Array.from_buffers(kind, len(values), [validity(possible), pa.py_buffer(values)])

@@ -1,15 +1,15 @@
-"""Messages of a store as Parquet, JSON lines or CSV, for whoever knows nothing of RocketMQ.
+"""Exports messages of a store as Parquet, JSON lines or CSV.
 
-The layout is Hive's: ``topic_dir=NAME/day=YYYY-MM-DD/part-00000.parquet`` below the target, by topic and by the UTC day
-of the storeTimestamp, so that Spark, DuckDB, pandas and pyarrow read it as one table and skip what is not asked for.
-Rows are in the order of the log. ``_SUCCESS`` comes last.
+The layout is Hive's: ``topic_dir=NAME/day=YYYY-MM-DD/part-00000.parquet`` in the target directory, by topic and by the
+UTC day of the store timestamp. Spark, DuckDB, pandas and pyarrow read it as one table and skip partitions that a query
+does not need. Rows are in the order of the log. ``_SUCCESS`` is written last.
 
-Every intact record of the log that belongs to a queue is exported, as ``salvage`` would keep it: reading goes on
-behind damage. What the store said it had and the export does not have is named
-(:mod:`gantrymq.tools.loss.export_account`). No lock is taken, nothing of the store is written.
+Every intact record that belongs to a queue is exported, as ``salvage`` would keep it; reading continues behind damage.
+Messages that the store had and the export lacks are reported (:mod:`gantrymq.tools.loss.export_account`). The export
+takes no lock and writes nothing to the store.
 
-The log is read once where nothing is wrong with it. Where records are found to be copies, of an older topic, or of
-another queue offset than they say, the files are written a second time, without them.
+The log is read once if it has no faults. If some records turn out to be copies, to belong to an older topic, or to have
+another queue offset than they carry, the files are written a second time with the corrections.
 
 Thread rule: one export is one call; a second thread reads ahead.
 """
@@ -57,9 +57,9 @@ _DAY_MS = 86_400_000
 
 
 class RecordExport:
-    """Gives the records of a plan, batch by batch and in the order of the log, to ``target``; None: only looks at them.
+    """Passes the records of a plan to ``target``, batch by batch in the order of the log. None: only looks at them.
 
-    ``runs`` is what was found of each queue.
+    ``runs`` has what was found of each queue.
     """
 
     def __init__(self, plan: ExportPlan, target: ExportTarget | None, report: ExportReport) -> None:
@@ -75,14 +75,14 @@ class RecordExport:
         )
         self.runs = QueueRuns()
         self._numbers = QueueNumbers()
-        self._names: list[QueueName] = []  # of each queue number
-        self._topic_ids: list[int] = []  # the first queue number of that topic
+        self._names: list[QueueName] = []  # by queue number
+        self._topic_ids: list[int] = []  # by queue number: the first queue number of the same topic
         self._first_number: dict[str, int] = {}
         self._wanted: list[bool] = []
         self._begins: list[int] = []
 
     def run(self, files: list[LogFile], progress: Progress | None = None) -> FoundRecords:
-        """Export what is wanted of some files of the plan, the next ones; says what was found there."""
+        """Export the selected records of ``files``, the next files of the plan; returns what was found in them."""
         records = IntactRecords(RealFileSystem(), files, log=self._plan.log)
         for batch in one_ahead(records):
             self._add(batch)
@@ -107,7 +107,7 @@ class RecordExport:
             self.take(batch, numbers, places, keep)
 
     def take(self, batch: RecordBatch, numbers: Int64s, places: Int64s, keep: NDArray[np.bool_]) -> None:
-        """Hand on the rows of the records that count."""
+        """Convert the records that ``keep`` selects and add them to the target."""
         if self._target is None:
             return
         chosen = batch.take(keep)
@@ -122,7 +122,7 @@ class RecordExport:
                 self._target.add(self._names[topic_id][0], day, rows)
 
     def _correct_queues(self, batch: RecordBatch, numbers: Int64s, places: Int64s) -> None:
-        """Let records say the queue that they are of."""
+        """Set the true queue of records that name another one."""
         if not self._plan.true_queues:
             return
         for row in np.flatnonzero(np.isin(places, list(self._plan.true_queues))).tolist():
@@ -137,7 +137,7 @@ class RecordExport:
         self.runs.add(self._names, numbers[wanted], rows)
 
     def _choose(self, batch: RecordBatch, numbers: Int64s, places: Int64s, keep: NDArray[np.bool_]) -> None:
-        """Leave out the records that do not count, and let the others say their true queue offset."""
+        """Remove the records that do not count from ``keep``, and correct the queue offsets of the others."""
         if not self._plan.choices:
             return
         for number in np.unique(numbers[keep]).tolist():
@@ -161,15 +161,15 @@ class RecordExport:
 
 
 class _BodyBytes(RecordExport):
-    """The sum of the bodies as they are stored: text has each byte of them, escaped or not.
+    """The total size in bytes of the stored bodies, a lower bound for the size of a text format.
 
-    Those that their producer packed are not counted: one that cannot be decompressed is left out.
+    Compressed bodies are not counted, because one that cannot be decompressed is left out.
     """
 
     count = 0
 
     def take(self, batch: RecordBatch, numbers: Int64s, places: Int64s, keep: NDArray[np.bool_]) -> None:
-        """Count the bodies of the records that count."""
+        """Add the sizes of the bodies that ``keep`` selects."""
         lengths, flags = (batch.columns[row, : batch.count] for row in (codes.BODY_LENGTH, codes.SYS_FLAG))
         self.count += int(lengths[keep & (flags & COMPRESSED == 0)].sum())
 
@@ -187,7 +187,7 @@ ExportLog = Callable[[Path, ExportFormat, ExportPlan, ExportReport, Progress | N
 def export_here(
     root: Path, kind: ExportFormat, plan: ExportPlan, report: ExportReport, progress: Progress | None
 ) -> Exported:
-    """Read and write on this machine; raises DiskFullError, OSError."""
+    """Read and write on this machine. Raises DiskFullError, OSError."""
     parts = ExportParts(root, kind, report)
     try:
         export = RecordExport(plan, parts, report)
@@ -211,13 +211,13 @@ def export_store(
     export: ExportLog = export_here,
     progress: Progress | None = None,
 ) -> ExportReport:
-    """Write the messages of the store at ``path`` into the directory ``target``, which is missing or empty.
+    """Export the messages of the store at ``path`` to the directory ``target``, which must be missing or empty.
 
-    ``decompress`` gives bodies as they were before their producer packed them; ``export`` reads and writes. Files are
-    under ``target`` when all of them are whole (:mod:`gantrymq.tools.repair.result_directory`).
+    ``decompress``: write bodies decompressed. ``export`` does the reading and writing. The files appear under
+    ``target`` when all of them are complete (:mod:`gantrymq.tools.repair.result_directory`).
 
-    Raises NotAStoreError, StoreError (where ``target`` is not empty, or lies in the store), ConfigError, DiskFullError,
-    OSError; then nothing is left of the export.
+    Raises NotAStoreError, StoreError (if ``target`` is not empty or lies in the store), ConfigError, DiskFullError,
+    OSError. After any of them nothing of the export remains.
     """
     config = config or MessageStoreConfig()
     paths = StorePaths.of(Path(path), config)
@@ -227,7 +227,7 @@ def export_store(
     selection = selection or ExportSelection()
     plan = plan_export(fs, paths, config, given, selection, decompress=decompress)
     with UnfinishedDirectory(Path(target), "an export") as unfinished:
-        if kind is not ExportFormat.PARQUET:  # Parquet compresses, and by how much is not known before
+        if kind is not ExportFormat.PARQUET:  # a compressed size is not known in advance
             require_room(fs, Path(target), log_bytes(plan.files), partial(_body_bytes, plan), _NO_ROOM)
         report = ExportReport()
         found, runs = export(unfinished.path, kind, plan, report, progress)
@@ -247,20 +247,20 @@ def export_store(
 
 
 class _Stream:
-    """Rows as one stream. It is an ExportTarget."""
+    """An ExportTarget that writes all rows to one stream."""
 
     def __init__(self, stream: BinaryIO, kind: ExportFormat, report: ExportReport) -> None:
         self._writer = open_writer(kind, stream)
         self._report = report
 
     def add(self, topic: str, day: int, rows: pa.RecordBatch) -> None:
-        """Write some rows."""
+        """Write the rows."""
         self._writer.write(rows)
         self._report.rows += rows.num_rows
         self._report.topics[topic] = self._report.topics.get(topic, 0) + rows.num_rows
 
     def close(self) -> None:
-        """End the stream's format; the stream stays open."""
+        """End the stream's format. The stream stays open."""
         self._writer.close()
 
 
@@ -275,7 +275,10 @@ def export_stream(
     decompress: bool = True,
     progress: Progress | None = None,
 ) -> ExportReport:
-    """As :func:`export_store`, into a stream. What was written cannot be taken back, so the log is read before, too."""
+    """Export to a stream, otherwise as :func:`export_store`.
+
+    Written rows cannot be taken back, so the log is read once before to find its faults.
+    """
     config = config or MessageStoreConfig()
     paths = StorePaths.of(Path(path), config)
     listed = ListedFileSystem(RealFileSystem(), paths.root, (paths.root, *paths.commit_logs))
@@ -298,7 +301,7 @@ def export_stream(
 
 
 def _missing_topics(fs: FileSystem, plan: ExportPlan, runs: dict[QueueName, list[QueueRun]]) -> list[str]:
-    """The topics that were asked for, and that neither the queues nor the log know."""
+    """The selected topics that are neither in the queues nor in the log."""
     queues = wanted_queues(fs, plan.paths, plan.config, plan.selection)
     known = {one.topic for one in queues} | {topic for topic, _ in runs}
     return sorted((plan.selection.topics or frozenset()) - known)

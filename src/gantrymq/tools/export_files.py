@@ -32,7 +32,7 @@ from gantrymq.tools.loss.loss import LossAccount, LostRange
 
 
 class ExportFormat(StrEnum):
-    """What the files are."""
+    """The format of the exported files."""
 
     PARQUET = "parquet"
     JSONL = "jsonl"
@@ -40,7 +40,7 @@ class ExportFormat(StrEnum):
 
 
 class MessageWriter(Protocol):
-    """Writes batches of MESSAGE_SCHEMA."""
+    """Writes record batches of MESSAGE_SCHEMA."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows."""
@@ -51,15 +51,15 @@ class MessageWriter(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Write nothing more."""
+        """Stop writing, without an end of the file."""
         ...
 
 
 class ExportFile:
-    """The file ``path``; it has that name from :meth:`commit` on. Raises DiskFullError, OSError."""
+    """A file that is renamed to ``path`` when :meth:`commit` completes it. Raises DiskFullError, OSError."""
 
     def __init__(self, path: Path, kind: ExportFormat) -> None:
-        """The topic's and the day's directory are made; what they are in has to be there still."""
+        """Create the directories of the topic and the day. Their parent must exist."""
         self.path = path
         self.rows = 0
         self._hidden = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
@@ -70,7 +70,7 @@ class ExportFile:
 
     @property
     def size_bytes(self) -> int:
-        """How much has been written so far."""
+        """The number of bytes written so far."""
         return self._stream.tell()
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -80,7 +80,7 @@ class ExportFile:
         self.rows += batch.num_rows
 
     def commit(self) -> int:
-        """Make the file durable and give it its name; returns its size."""
+        """Make the file durable and rename it to ``path``; returns its size in bytes."""
         with self._named_errors():
             self._writer.close()
             self._stream.flush()
@@ -91,9 +91,9 @@ class ExportFile:
         return size
 
     def abandon(self) -> None:
-        """Remove what was written."""
+        """Remove the unfinished file."""
         self._writer.abandon()
-        with suppress(OSError):  # what is still buffered may not fit on the disk
+        with suppress(OSError):  # buffered bytes may not fit on the disk
             self._stream.close()
         self._hidden.unlink(missing_ok=True)
 
@@ -120,7 +120,7 @@ class _Parquet:
         self._writer.close()
 
     def abandon(self) -> None:
-        self._writer.is_open = False  # else its destructor writes a footer
+        self._writer.is_open = False  # otherwise its destructor writes a footer
 
 
 class _JsonLines:
@@ -176,12 +176,12 @@ _WRITERS: dict[ExportFormat, type[_Parquet] | type[_JsonLines] | type[_Csv]] = {
 
 
 def open_writer(kind: ExportFormat, stream: BinaryIO) -> MessageWriter:
-    """A writer of the format, into a stream that it does not close."""
+    """A writer of the format. It does not close ``stream``."""
     return _WRITERS[kind](stream)
 
 
 def _with_dates(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Null for times outside of the years 1 to 9999: text has four digits for a year, and pyarrow would cut others."""
+    """Replace times outside of the years 1 to 9999 with null, because text formats have four digits for a year."""
     import pyarrow.compute as pc
 
     for name in _TIMES:
@@ -193,12 +193,14 @@ def _with_dates(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _texts(times: pa.Array) -> pa.Array:
-    """Times in the form that JSON lines have them in."""
+    """Times as text, in the form that JSON lines use."""
     return pa.array([time.isoformat() if time is not None else None for time in times.to_pylist()], pa.string())
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for JSON: a body that is text stands as ``body``, any other in base64 as ``body_base64``; one is null."""
+    """Make a row fit for JSON: a UTF-8 body goes to ``body``, any other in base64 to ``body_base64``; the other is
+    null.
+    """
     body, row["body_base64"] = row["body"], None
     try:
         row["body"] = body.decode("utf-8")
@@ -208,14 +210,14 @@ def _plain(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-_WAITING_BYTES = 256 << 20  # rows of all topics together
-_WORTH_WRITING_BYTES = 32 << 20  # rows of one topic: a row group
+_WAITING_BYTES = 256 << 20  # bytes of waiting rows of all topics
+_WORTH_WRITING_BYTES = 32 << 20  # bytes of waiting rows of one topic: a row group
 _LARGEST_FILE_BYTES = 512 << 20
 _LAST_DAY = 2_932_896  # of the year 9999
-_LONGEST_NAME = 255  # bytes, of what most file systems allow
+_LONGEST_NAME = 255  # bytes: the limit of most file systems
 _HASH_DIGITS = 16
-# Not "topic": the files have that column, and pyarrow and pandas refuse one that is a directory as well. A directory's
-# name may also be cut, and readers take one that looks like a number for a number.
+# The key is not "topic": the files have that column, and pyarrow and pandas refuse a partition key of the same name.
+# Also, a directory name may be cut, and readers turn one that looks like a number into a number.
 _TOPIC_KEY = "topic_dir"
 _UNKNOWN_DAY = "__HIVE_DEFAULT_PARTITION__"
 
@@ -224,10 +226,10 @@ Partition = tuple[str, int]
 
 @dataclass(slots=True)
 class ExportReport:
-    """What was written, and the ``account`` of what the store said it had and is not written.
+    """What was written, and the ``account`` of what the store had and the export lacks.
 
-    ``undecodable`` says of messages why their body cannot be decompressed, ``undecodable_places`` the same by their
-    place in the log.
+    ``undecodable`` has a message for each body that cannot be decompressed, ``undecodable_places`` the reason by
+    physical offset.
     """
 
     rows: int = 0
@@ -241,26 +243,26 @@ class ExportReport:
 
     @property
     def lost(self) -> list[LostRange]:
-        """The places of the log without a whole record."""
+        """The ranges of the log without a whole record."""
         return self.account.ranges
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything is there: exit code 0."""
+        """Whether nothing is missing (exit code 0)."""
         account = self.account
         return account.is_compared and not (account.ranges or account.messages or self.undecodable)
 
 
 class ExportTarget(Protocol):
-    """Takes rows."""
+    """Accepts rows."""
 
     def add(self, topic: str, day: int, rows: pa.RecordBatch) -> None:
-        """Rows of one topic and day (days since 1970, UTC), in order."""
+        """Add rows of one topic and day (days since 1970-01-01, UTC), in the order of the log."""
         ...
 
 
 class ExportParts:
-    """The files of an export. A partition has one open file at most, and that of a day that is over is ended."""
+    """Writes the files of an export, with at most one open file for each topic. A new day closes the topic's file."""
 
     def __init__(self, root: Path, kind: ExportFormat, report: ExportReport, prefix: str = "part-") -> None:
         self._root = root
@@ -275,7 +277,7 @@ class ExportParts:
         self._numbers: dict[Partition, int] = {}
 
     def add(self, topic: str, day: int, rows: pa.RecordBatch) -> None:
-        """Rows of one topic and day, in order."""
+        """Add rows of one topic and day (days since 1970-01-01, UTC), in the order of the log."""
         if self._day.get(topic, day) != day:
             self._end(topic)
         self._day[topic] = day
@@ -288,12 +290,12 @@ class ExportParts:
             self._write(max(self._waiting_bytes, key=self._waiting_bytes.__getitem__))
 
     def finish(self) -> None:
-        """End every file."""
+        """Complete every file."""
         for topic in list(self._day):
             self._end(topic)
 
     def abandon(self) -> None:
-        """Remove what is not whole."""
+        """Remove the unfinished files."""
         for file in self._open.values():
             file.abandon()
 
@@ -333,9 +335,9 @@ class ExportParts:
 
 
 def topic_directory(topic: str) -> str:
-    """The name of a topic's directory: percent-encoded, and where that is too long, cut and closed with ``~HASH``.
+    """The directory name of a topic: percent-encoded. A name that is too long is cut and ends with ``~HASH``.
 
-    It is cut between two characters, for readers decode it.
+    The cut is between two characters, because readers decode the name.
     """
     name = f"{_TOPIC_KEY}={quote(topic, safe='')}"
     if len(name) <= _LONGEST_NAME:

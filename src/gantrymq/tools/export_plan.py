@@ -1,8 +1,9 @@
-"""What an export reads: which messages are wanted, and which part of the log may have them.
+"""What an export reads: which messages are selected, and which part of the log may have them.
 
-The log is read, not the queues: a queue that lacks a unit has its message all the same. The queues say two things.
-Where unit 0 of a queue leads to the record of its offset 0, what stands in front of that is of a topic that was deleted
-and recreated since. And what a unit leads to was there, so it is named as lost where the export does not have it.
+An export reads the log, not the queues, so a message is exported even if its queue lacks the unit. The queues are used
+for two things. If unit 0 of a queue points to the record of its offset 0, the records in front of it belong to an older
+topic of that name, which was deleted. A unit is also evidence that a message existed, so the message is reported as
+lost if the export does not have it.
 
 Thread rule: plain functions.
 """
@@ -42,7 +43,11 @@ _ENDLESS = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class ExportSelection:
-    """Which messages: of ``topics`` (None: all), of one queue, stored in [begin, end), of offsets [from, to)."""
+    """Which messages to export. None means no restriction.
+
+    ``topics`` and ``queue_id`` select queues; store timestamps are in [begin_ms, end_ms), queue offsets in
+    [from_offset, to_offset).
+    """
 
     topics: frozenset[str] | None = None
     queue_id: int | None = None
@@ -52,7 +57,7 @@ class ExportSelection:
     to_offset: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise ConfigError where offsets are given without the queue that they count."""
+        """Raise ConfigError for offsets without exactly one topic and queue, and for a begin at or after the end."""
         has_offsets = self.from_offset is not None or self.to_offset is not None
         if has_offsets and (self.queue_id is None or self.topics is None or len(self.topics) != 1):
             raise ConfigError("--from/--to", "", "together with one --topic and --queue, whose offsets they are")
@@ -60,11 +65,11 @@ class ExportSelection:
             raise ConfigError("--begin", self.begin_ms, f"before --end, which is {self.end_ms}")
 
     def takes_queue(self, topic: str, queue_id: int) -> bool:
-        """Whether messages of this queue may be wanted."""
+        """Whether messages of this queue can be selected."""
         return (self.topics is None or topic in self.topics) and self.queue_id in (None, queue_id)
 
     def rows(self, batch: RecordBatch) -> NDArray[np.bool_]:
-        """Which records are within the times and offsets."""
+        """A mask (``batch.count`` long) of the records within the times and offsets."""
         stored, offsets = (batch.columns[row, : batch.count] for row in (codes.STORE_TIMESTAMP, codes.QUEUE_OFFSET))
         keep = np.ones(batch.count, np.bool_)
         for values, low, high in (
@@ -80,13 +85,13 @@ class ExportSelection:
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """What is to be read: the records of ``files`` in front of ``end`` that ``selection`` takes.
+    """What to read: the records of ``files`` in front of the physical offset ``end`` that ``selection`` takes.
 
-    ``log`` are all files of the log, of which ``files`` may be a part; ``skipped`` are files that were left out of it.
-    Records of topics in front of their place in ``deleted_ends`` are deleted. ``begins`` are the places of the records
-    of offset 0, by queue, where they are certain. ``choices`` say of queues that are not in order which records count;
-    ``true_queues`` of records, by their place, which queue they are of, whatever they say.
-    ``filed`` knows of files of queues that should have other names.
+    ``log`` are all files of the log, of which ``files`` may be a part; ``skipped`` are files that have no place in it.
+    Records of a topic in front of its physical offset in ``deleted_ends`` are deleted. ``begins`` has the physical
+    offset of a queue's record of offset 0, if that is certain. ``choices`` say which records count in queues with
+    faults. ``true_queues`` maps a physical offset to the queue that its record belongs to, if the record names another
+    one. ``filed`` knows the queue files that have the wrong name.
     """
 
     paths: StorePaths
@@ -105,21 +110,21 @@ class ExportPlan:
     filed: FiledQueues | None = None
 
     def queues_of(self, fs: FileSystem) -> FileSystem:
-        """``fs``, in which each file of a queue has the name that it should have."""
+        """``fs`` with each queue file under its right name."""
         return filed(fs, self.filed.filed_as) if self.filed is not None else fs
 
     @property
     def has_end(self) -> bool:
-        """Whether the log is read up to a place that was known before, and not to its end."""
+        """Whether reading stops at a known physical offset instead of at the end of the log."""
         return self.end < _ENDLESS
 
     @property
     def log_begin(self) -> int:
-        """Where the log begins."""
+        """The physical offset at which the log begins."""
         return self.log[0].base if self.log else 0
 
     def begin_of(self, name: QueueName) -> int | None:
-        """In front of which place no message is of the queue; None where nothing but the records says it."""
+        """The physical offset in front of which no record belongs to the queue; None if only the records can tell."""
         places = [self.begins[name]] if name in self.begins else []
         places += [self.deleted_ends[name[0]]] if name[0] in self.deleted_ends else []
         return max(places, default=None)
@@ -134,7 +139,7 @@ def plan_export(
     *,
     decompress: bool,
 ) -> ExportPlan:
-    """Find the part of the log that may have wanted messages. Raises NotAStoreError, StorePermissionError."""
+    """Find the part of the log that can have selected messages. Raises NotAStoreError, StorePermissionError."""
     require_store(fs, paths)
     config = found_sizes(fs, paths, config, given)
     files, skipped = placed_files(fs, paths, config.mapped_file_size_commit_log)
@@ -171,7 +176,7 @@ def plan_export(
 def wanted_queues(
     fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, selection: ExportSelection
 ) -> list[QueueFiles]:
-    """The queues on the disk whose messages may be wanted, loaded."""
+    """The queues on disk that the selection can take, loaded."""
     queues = []
     for topic, queue_id, directory in queue_directories(fs, paths.consume_queue)[0]:
         if selection.takes_queue(topic, queue_id):
@@ -182,18 +187,18 @@ def wanted_queues(
 
 
 def _live_end(paths: StorePaths, config: MessageStoreConfig, given: Collection[str]) -> int:
-    """Where the log ends now, if a writer has it open: what comes behind that is not missed."""
+    """The current end of the log if a writer has it open, else no limit. Later messages are not reported as missing."""
     if lock_holder(paths.lock) is None:
         return _ENDLESS
     try:
         with StoreReader.open(paths.root, config, given=given, trusts_writer=True) as reader:
             return reader.max_phy_offset
-    except (GantrymqError, OSError):  # damage, which is read past and told
+    except (GantrymqError, OSError):  # damage: it is skipped and reported
         return _ENDLESS
 
 
 def _begins(lookup: RecordLookup, queues: Iterable[QueueFiles]) -> dict[QueueName, int]:
-    """Where the record of offset 0 lies, of the queues whose unit 0 leads to it."""
+    """The physical offset of the record of offset 0, for each queue whose unit 0 points to it."""
     units = {(one.topic, one.queue_id): _unit(one, 0) for one in queues}
     claims = claims_at(lookup, (unit[0] for unit in units.values() if unit is not None))
     begins = {}
@@ -205,7 +210,7 @@ def _begins(lookup: RecordLookup, queues: Iterable[QueueFiles]) -> dict[QueueNam
 
 
 def _unit(queue: QueueFiles, queue_offset: int) -> tuple[int, int] | None:
-    """Where a unit leads, and the size that it says; None where there is none."""
+    """The physical offset and the size in a unit; None if there is no unit."""
     if not queue.first <= queue_offset < queue.end:
         return None
     unit = as_units(queue.units(queue_offset, queue_offset + 1))[0]
@@ -219,14 +224,14 @@ def _is_of(claim: RecordClaim, name: QueueName, queue_offset: int) -> bool:
 def _bounds(
     lookup: RecordLookup, queues: list[QueueFiles], begins: dict[QueueName, int], selection: ExportSelection
 ) -> tuple[int, int]:
-    """From where to where the log can have wanted messages, as far as that is certain."""
+    """The part [low, high) of the log outside of which there is certainly no selected message."""
     if selection.topics is None or not queues:
         return 0, _ENDLESS
     low = min((begins.get((one.topic, one.queue_id), 0) for one in queues), default=0)
     if any(topic not in {one.topic for one in queues} for topic in selection.topics):
         low = 0
     high = _ENDLESS
-    for queue in queues:  # one, where offsets are given
+    for queue in queues:  # a single queue if offsets are given
         name = queue.topic, queue.queue_id
         first, last = selection.from_offset, selection.to_offset
         if first is not None and (claim := _of_unit(lookup, queue, first)) is not None and _is_of(claim, name, first):
@@ -242,13 +247,14 @@ def _of_unit(lookup: RecordLookup, queue: QueueFiles, queue_offset: int) -> Reco
 
 
 def _files_of_the_time(lookup: RecordLookup, files: list[LogFile], selection: ExportSelection) -> list[LogFile]:
-    """The files that may have records of the wanted time.
+    """The files that may have records of the selected time.
 
-    Times follow the clock of the broker, which may have been wrong for a while, so that they go back. A file is of
-    another time only where the first records of it, of the file in front and of the two behind all are, by more than a
-    day: by so much a clock is wrong that takes the time of one zone for that of another. And only such files are left
-    out as have no others in front of them, or none behind. What can be missed are records of a clock that was off by
-    more, and was put right before the next file began. Nothing says how late the last record of the log was stored.
+    Store timestamps follow the broker's clock, which may have been wrong for a while, so they can go back. A file is
+    skipped only if its own first record and those of the file before and of the two files after it all lie outside of
+    the selected time by more than a day. A day covers a clock that was set to the wrong time zone. Only files at the
+    beginning or at the end are skipped. Missed records are possible only if the clock was off by more than a day and
+    was corrected within these files. The store timestamp of the log's last record is unknown, so it counts as
+    unlimited.
     """
     if selection.begin_ms is None and selection.end_ms is None:
         return files

@@ -1,7 +1,7 @@
-"""What ``salvage`` would keep of a damaged store, and what ``recover`` would cut of it.
+"""Predicts what ``salvage`` would keep of a damaged store, and what ``recover`` would cut.
 
-Both are found by doing the work without writing: the log is read as an export reads it, and the recovery runs over a
-private view of the files.
+Both are computed by a run that writes nothing: the log is read as an export reads it, and the recovery runs over an
+in-memory overlay of the files.
 
 Thread rule: one thread; a second one reads ahead.
 """
@@ -34,10 +34,11 @@ from gantrymq.tools.read.bad_disk import ListedFileSystem
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """``kept`` messages are whole, ``lost`` ones are known to be lost; a salvage takes about ``salvage_bytes``.
+    """What a salvage and a recovery of one store would do.
 
-    A recovery cuts ``cut`` messages, of which ``cut_whole`` are whole; ``refusal`` says why there can be none, and the
-    cut is unknown then.
+    ``kept`` counts the whole messages, ``lost`` those that are known to be lost. A salvage needs about
+    ``salvage_bytes`` of disk. A recovery would cut ``cut`` messages, of which ``cut_whole`` are whole. Both are None if
+    recovery would refuse the store; ``refusal`` then has the reason.
     """
 
     kept: int
@@ -60,7 +61,7 @@ class Outlook:
 
 
 class _Count(RecordExport):
-    """Counts the messages, and those at ``end`` of the log or behind it."""
+    """Counts the messages, and separately those at or behind the physical offset ``end``."""
 
     def __init__(self, plan: ExportPlan, end: int) -> None:
         super().__init__(plan, None, ExportReport())
@@ -68,7 +69,7 @@ class _Count(RecordExport):
         self.kept = self.behind = self.record_bytes = 0
 
     def take(self, batch: RecordBatch, numbers: Int64s, places: Int64s, keep: NDArray[np.bool_]) -> None:
-        """Count the records of a batch that count."""
+        """Count the records that ``keep`` selects."""
         self.kept += int(keep.sum())
         self.record_bytes += int(batch.columns[codes.SIZE, : batch.count][keep].sum())
         self.behind += int((keep & (places >= self._end)).sum())
@@ -81,7 +82,7 @@ def look_ahead(
     given: Collection[str] = (),
     progress: Progress | None = None,
 ) -> Outlook:
-    """The outlook of the store at ``path``. Raises NotAStoreError, StorePermissionError."""
+    """Compute the outlook of the store at ``path``. Raises NotAStoreError, StorePermissionError."""
     config = config or MessageStoreConfig()
     paths = StorePaths.of(path, config)
     fs = ListedFileSystem(RealFileSystem(), path, (path, *paths.commit_logs)).as_file_system()
@@ -106,7 +107,7 @@ def look_ahead(
 
 
 def _recovered_end(path: Path, config: MessageStoreConfig, given: Collection[str]) -> tuple[int, str | None]:
-    """Where a recovery would end the log; or why there can be none."""
+    """The physical offset at which a recovery would end the log, and the reason if recovery would refuse the store."""
     try:
         with StoreReader.open(path, config, given=given) as reader:
             refused = [one for one in reader.problems if not isinstance(one, MissingLogEndError)]

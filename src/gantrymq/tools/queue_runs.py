@@ -2,7 +2,7 @@
 
 A queue of a healthy log is one run. Every fault of the log adds runs: a damaged record leaves a gap between two runs, a
 flipped queue offset makes a run of one record, and a topic that was recreated begins a run at 0. Memory therefore grows
-only with the number of faults, and several readers, each of a part of the log, can join their results.
+only with the number of faults. Several readers can each read a part of the log and join their results.
 
 Thread rule: plain values, and a collector that belongs to one thread.
 """
@@ -24,14 +24,14 @@ _FAR = 1 << 62
 
 
 class Coverage:
-    """Slots from ``first`` on; those below ``upto`` are covered but for the gaps."""
+    """The slots of a queue from ``first`` on. All slots below ``upto`` are covered, except the gaps."""
 
     def __init__(self, first: int) -> None:
         self.upto = first
         self._gaps: list[tuple[int, int]] = []
 
     def cover(self, begin: int, end: int) -> None:
-        """The slots [begin, end) are accounted for."""
+        """Mark the slots [begin, end) as covered."""
         if begin > self.upto:
             self._gaps.append((self.upto, begin))
         if begin < self.upto:
@@ -52,7 +52,7 @@ class Coverage:
         return [*self._gaps, *tail]
 
     def is_covered(self, slot: int) -> bool:
-        """Whether one slot is."""
+        """Whether one slot is covered."""
         at = bisect_right(self._gaps, (slot, _FAR)) - 1
         return slot < self.upto and not (at >= 0 and slot < self._gaps[at][1])
 
@@ -60,15 +60,16 @@ class Coverage:
 Bools = NDArray[np.bool_]
 QueueName = tuple[str, int]
 PlaceOf = Callable[[int], int]
-_MOST_IN_A_HOLE = 16  # runs that are put into a hole between two others: flipped bits, not another order
+_MOST_IN_A_HOLE = 16  # the most runs that are moved into a hole: more are another order, not flipped bits
 _WILD_STEP = 4096
 _OFFSET_BITS = 40
 
 
 class QueueRun(NamedTuple):
-    """Records of one queue, in the order of the log, that say the queue offsets [begin, end).
+    """Records of one queue, consecutive in the log, with the queue offsets [begin, end).
 
-    The first lies at ``phy_offset``, the last one ends at ``phy_end``. ``moved``: each says that it lies elsewhere.
+    The first record begins at ``phy_offset``, the last one ends at ``phy_end``. ``moved``: every record of the run
+    carries another physical offset than its own.
     """
 
     begin: int
@@ -79,21 +80,21 @@ class QueueRun(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many records it has."""
+        """The number of records."""
         return self.end - self.begin
 
 
 class QueueRuns:
-    """The runs of each queue, batch by batch in the order of the log."""
+    """The runs of each queue. Add batches in the order of the log."""
 
     def __init__(self) -> None:
         self.by_queue: dict[QueueName, list[QueueRun]] = {}
 
     def add(self, names: Sequence[QueueName], queues: Int64s, rows: tuple[Int64s, Int64s, Int64s, Bools]) -> None:
-        """Take some records.
+        """Add some records.
 
-        ``queues`` says for each which of ``names`` it is of; ``rows`` are queue offsets, places, sizes and whether the
-        record says that it lies elsewhere.
+        ``queues`` has for each record the number of its queue in ``names``. ``rows`` are the records' queue offsets,
+        physical offsets, sizes in bytes, and whether each record carries another physical offset than its own.
         """
         if not len(queues):
             return
@@ -114,7 +115,7 @@ class QueueRuns:
             self._append(names[int(queues[first])], run)
 
     def join(self, others: Mapping[QueueName, Iterable[QueueRun]]) -> None:
-        """Take what was found in the next part of the log."""
+        """Add the runs of the next part of the log."""
         for name, runs in others.items():
             for run in runs:
                 self._append(name, run)
@@ -130,12 +131,13 @@ class QueueRuns:
 
 @dataclass(slots=True)
 class QueueChoice:
-    """Which records of a queue count, and under which offset.
+    """Which records of a queue count, and under which queue offset.
 
-    Those in front of ``begin`` in the log are of an older topic of that name. Of the runs in ``dropped`` the slots
-    [from, to) are those of other records. ``renumbered`` are (run, true offset of its first record), ``moved`` the runs
-    that count though they say that they lie elsewhere, ``duplicates`` single records that say the slot of another.
-    ``covered`` are the slots with a message. ``only`` is the one record of a queue that should have had others.
+    Records in front of the physical offset ``begin`` belong to an older topic of the same name. ``dropped`` has (run,
+    from, to): these slots of the run belong to other records. ``renumbered`` has (run, true offset of its first
+    record). ``moved`` are runs that count although their records carry another physical offset. ``duplicates`` are
+    single records that claim the slot of another. ``covered`` are the slots with a message. ``only`` is the single
+    record of a queue that must have had others, because its offset is above 0.
     """
 
     begin: int = 0
@@ -152,13 +154,13 @@ class QueueChoice:
         return not (is_older or self.dropped or self.renumbered)
 
     def takes(self, queue_offset: int, place: int) -> bool:
-        """Whether the record at a place, which says this offset, counts as that."""
+        """Whether the record at the physical offset ``place`` counts under the queue offset that it carries."""
         offsets = np.array([queue_offset], np.int64)
         keep = self.apply(offsets, np.array([place], np.int64))
         return self.only is None and bool(keep[0]) and int(offsets[0]) == queue_offset
 
     def apply(self, offsets: Int64s, places: Int64s) -> Bools:
-        """Which records of the queue count; ``offsets``, which they say, become what is true."""
+        """Return which records of the queue count, and correct ``offsets`` in place to the true queue offsets."""
         keep: Bools = places >= self.begin
         for run, begin, end in self.dropped:
             keep &= ~(_within(run, places) & (offsets >= begin) & (offsets < end))
@@ -175,9 +177,9 @@ def _within(run: QueueRun, places: Int64s) -> Bools:
 def choose(runs: Sequence[QueueRun], begin: int | None, place_of: PlaceOf) -> QueueChoice:
     """Decide which records of a queue count.
 
-    ``begin`` is the place of the queue's first record where its unit 0 says so; None: the records have to say it. A
-    topic was then recreated where offsets 0 and 1 stand behind others of their queue. ``place_of`` says where the unit
-    of a queue offset leads.
+    ``begin`` is the physical offset of the queue's first record if unit 0 gives it. With None it is derived from the
+    records: the topic was recreated where offsets 0 and 1 follow other records of the queue. ``place_of`` returns the
+    physical offset that the unit of a queue offset points to.
     """
     placed = [run for run in runs if not run.moved]
     if begin is None:
@@ -207,7 +209,7 @@ def choose(runs: Sequence[QueueRun], begin: int | None, place_of: PlaceOf) -> Qu
 
 
 def _slots_of_two(runs: Iterable[QueueRun]) -> list[tuple[int, int]]:
-    """The slots [from, to) that two of the runs have, each with others beside it: one is of another queue."""
+    """The slots [from, to) that two longer runs share. One of the two belongs to another queue."""
     found, reached = [], 0
     for run in sorted(run for run in runs if run.length > 1):
         if run.begin < reached:
@@ -217,9 +219,9 @@ def _slots_of_two(runs: Iterable[QueueRun]) -> list[tuple[int, int]]:
 
 
 def _take_run(choice: QueueChoice, run: QueueRun, twice: Iterable[tuple[int, int]], place_of: PlaceOf) -> None:
-    """A run counts for its slots, but for those in ``twice``: there the queue's own unit says which one is the message.
+    """Cover the slots of a run. For slots in ``twice`` the queue's own unit decides which record is the message.
 
-    Where none does, neither of the two counts.
+    If no unit decides, neither of the two records counts.
     """
     begin = run.begin
     for low, high in sorted((max(low, run.begin), min(high, run.end)) for low, high in twice):
@@ -231,10 +233,10 @@ def _take_run(choice: QueueChoice, run: QueueRun, twice: Iterable[tuple[int, int
 
 
 def _take_alone(choice: QueueChoice, run: QueueRun, *, joins: bool) -> None:
-    """One record by itself: with a slot that is another's it is a message of another queue, by a flipped bit.
+    """Judge a run of one record. If another record has its slot, a flipped bit made it look like this queue's.
 
-    Where those around it join without it (``joins``), nothing says that its queue has that slot. Offset 0 may be that
-    of a topic that was recreated.
+    With ``joins`` the runs on both sides join without it, so nothing confirms that its queue has that slot. A record
+    with offset 0 may be the first of a recreated topic.
     """
     if run.begin == 0 and not joins:
         choice.covered.cover(0, 1)
@@ -246,12 +248,12 @@ def _take_alone(choice: QueueChoice, run: QueueRun, *, joins: bool) -> None:
 
 
 def _stands_between(runs: Sequence[QueueRun], firsts: Sequence[int], at: int) -> bool:
-    """Whether a run stands between two others that join without it."""
+    """Whether the runs on both sides of a run join without it."""
     return 0 < at < len(runs) - 1 and firsts[at - 1] + runs[at - 1].length == firsts[at + 1]
 
 
 def _take_moved(choice: QueueChoice, run: QueueRun) -> None:
-    """Records that say they lie elsewhere count for the slots that no other record is of."""
+    """Let records that carry another physical offset count for the slots that no other record has."""
     free = [(max(begin, run.begin), min(end, run.end)) for begin, end in choice.covered.gaps(run.end)]
     free = [(begin, end) for begin, end in free if begin < end]
     taken_from = run.begin
@@ -266,10 +268,10 @@ def _take_moved(choice: QueueChoice, run: QueueRun) -> None:
 
 
 def _true_firsts(runs: Sequence[QueueRun], place_of: PlaceOf) -> list[int]:
-    """The offset of the first record of each run, those mended that can only be wrong.
+    """The true queue offset of the first record of each run, corrected where the record's own can only be wrong.
 
-    No CRC covers a queue offset. Runs that exactly fill the hole between the one in front and the next one belong
-    there; so does a run of which the queue's own unit says it, and one at the end that says something far away.
+    No CRC covers a queue offset. Runs that exactly fill the hole between their neighbours belong there. So does a run
+    that the queue's own unit confirms, and a last run whose offset is far away from the expected one.
     """
     firsts = [run.begin for run in runs]
     if len(runs) == 1 and runs[0].length == 1:
@@ -293,13 +295,15 @@ def _true_firsts(runs: Sequence[QueueRun], place_of: PlaceOf) -> list[int]:
 
 
 def _of_only(run: QueueRun, place_of: PlaceOf) -> int:
-    """The offset of the only record of a queue: the one whose unit leads to it, if that differs in one bit, or is 0."""
+    """The true offset of a queue's only record: an offset whose unit points to it, and which is 0 or differs in one
+    bit.
+    """
     offsets = (run.begin, 0, *(run.begin ^ 1 << bit for bit in range(_OFFSET_BITS)))
     return next((offset for offset in offsets if place_of(offset) == run.phy_offset), run.begin)
 
 
 def _filled_up_to(runs: Sequence[QueueRun], at: int, expected: int) -> int | None:
-    """The number of the run in front of which those from ``at`` on fill the hole exactly; None where none is."""
+    """The number of the run in front of which the runs from ``at`` on exactly fill the hole, or None."""
     for behind in range(at + 1, min(at + 1 + _MOST_IN_A_HOLE, len(runs))):
         expected += runs[behind - 1].length
         if runs[behind - 1].length > _MOST_IN_A_HOLE:

@@ -1,18 +1,18 @@
-"""Consume queues and index files anew from the commit log.
+"""Recreates consume queues and index files from the commit log.
 
-What is made is what the store itself would have made by dispatching: the same dispatchers make it, byte for byte, from
-every whole record of the log. They are written beside the store, into ``rebuild.tmp``, and replace the old files only
-when all of them are on the disk. A journal says so before the first file moves: the next open finishes a rebuild that
-was killed (:mod:`gantrymq.store.recovery.swap_journal`). RocketMQ does not know the journal. For it there are ``abort``
-and a checkpoint that covers nothing, so that it dispatches the whole log again, except where the log is damaged:
-RocketMQ would cut it there.
+The store's own dispatchers write the new files, so they are byte for byte what the store would have written for every
+whole record of the log. The files are written to ``rebuild.tmp`` in the store and replace the old files only when all
+of them are durable. A journal is written before the first file moves, so that the next open can finish a rebuild that
+was killed (:mod:`gantrymq.store.recovery.swap_journal`). RocketMQ does not know the journal. For RocketMQ the rebuild
+leaves ``abort`` and a checkpoint that covers nothing, so that RocketMQ dispatches the whole log again. A damaged log
+gets neither, because RocketMQ would cut it at the damage.
 
-The log is never changed. Damage in it is passed over and reported; the slots of lost messages are filled, so that
-offsets keep their meaning, and where nothing follows them the old units stay. Whether a topic was deleted and made anew
-the log may leave open; the old queue's first unit says it then. A queue without a single record in the log is left as
-it is: its files know its next offset.
+The log is never changed. Damage in it is skipped and reported. Slots of lost messages get filler units, so that later
+queue offsets stay the same; if no message follows them, the old units are kept. The log alone may not show whether a
+topic was deleted and recreated; the first unit of the old queue decides then. A queue without a record in the log is
+left as it is, because its files have its next offset.
 
-Thread rule: one rebuild of a store at a time, which its lock sees to. Several threads read, as in recovery.
+Thread rule: one rebuild of a store at a time, enforced by the store's lock. Several threads read, as in recovery.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ ANOTHER_OFFSET = "that it has another queue offset"
 
 @dataclass(slots=True)
 class RebuildReport:
-    """What was made of what, and the ``account`` of what is not in it.
+    """What a rebuild read and wrote, and the ``account`` of what is not in the result.
 
-    The ``renumbered`` records are whole but for the queue offset that they say: they have units, and the account names
-    them as repaired.
+    ``renumbered`` records are whole but carry a wrong queue offset. They have units, and the account lists them as
+    repaired.
     """
 
     queues_rebuilt: bool
@@ -97,17 +97,17 @@ class RebuildReport:
 
     @property
     def lost(self) -> list[LostRange]:
-        """The places of the log without a whole record, also behind its end where something says it reached further."""
+        """The ranges of the log without a whole record, including a missing end."""
         return self.account.ranges
 
 
 @dataclass(frozen=True, slots=True)
 class BuildOrder:
-    """What is made of the records in ``files`` below ``work``, which is there in the store; ``config`` has sizes.
+    """What to build from the log in ``files`` into the existing directory ``work``; ``config`` has the file sizes.
 
-    ``old`` is the store whose queues are asked where they began. ``deleted_ends`` says, by topic, in front of which
-    offset of the log all its records are deleted. The records at the places in ``left_out`` enter no queue.
-    Files of old queues in ``filed_as`` should have other names.
+    ``old`` is the store whose queues say where they began. ``deleted_ends`` maps a topic to the physical offset in
+    front of which all its records are deleted. Records at the physical offsets in ``left_out`` enter no queue.
+    ``filed_as`` renames files of old queues that have the wrong name.
     """
 
     files: list[LogFile]
@@ -121,17 +121,18 @@ class BuildOrder:
     filed_as: FiledAs = field(default_factory=dict)
 
     def begin_of(self, fs: FileSystem) -> BeginOf:
-        """What knows where the old queues began."""
+        """A function that returns the physical offset at which an old queue began."""
         fs, size = filed(fs, self.filed_as), self.config.mapped_file_size_consume_queue
         return partial(begin_of, fs, self.old.consume_queue, size)
 
 
 @dataclass(slots=True)
 class Built:
-    """New files, all of them on the disk.
+    """New files, all of them durable.
 
-    ``roots`` are directories with consume queues below, each as in a store; index files lie in the work directory.
-    The rest goes into the checkpoint: the last record that is in a queue, and the end of the last full index file.
+    ``roots`` are directories with consume queues, each laid out as in a store. Index files are in the work directory.
+    The other fields go into the checkpoint: the last record that is in a queue, and the end of the last full index
+    file.
     """
 
     found: FoundRecords
@@ -151,7 +152,7 @@ Build = Callable[[FileSystem, BuildOrder, Progress | None], Built]
 
 
 def build_here(fs: FileSystem, order: BuildOrder, progress: Progress | None) -> Built:
-    """Make the files on this machine; raises DiskFullError."""
+    """Build the files on this machine. Raises DiskFullError."""
     scan = partial(DigestScan, codes.CHECK_MARK, order.config.delay_levels_ms, LARGE_BATCH_RECORDS)
     with ScanAhead(partial(scan, sets=1)) as ahead:
         return _build_of(IntactRecords(fs, order.files, scan(), ahead, moves_records=False), fs, order, progress)
@@ -193,7 +194,7 @@ def _build_of(records: IntactRecords, fs: FileSystem, order: BuildOrder, progres
         index.close()
     built.renumbered = [(queue.topic, queue.queue_id, one) for queue in queues for one in queue.renumbered]
     built.passed_over = [(queue.topic, queue.queue_id, one) for queue in queues for one in queue.passed_over]
-    built.queues = sum(queue.max_physic_offset >= 0 for queue in queues)  # others have only records that are left out
+    built.queues = sum(queue.max_physic_offset >= 0 for queue in queues)  # others have only left-out records
     built.queue_units, built.index_entries = dispatcher.added, indexer.added
     built.queued_timestamp_ms = checkpoint.tmp_logics_msg_timestamp_ms
     built.queued_phy_offset = checkpoint.tmp_logics_physical_offset
@@ -203,10 +204,11 @@ def _build_of(records: IntactRecords, fs: FileSystem, order: BuildOrder, progres
 
 @dataclass(frozen=True, slots=True)
 class SalvagedLog:
-    """What a salvage knows of a log that it has copied, and how it corrects the copy.
+    """What a salvage knows about the log that it copied, and how it corrects the copy.
 
-    ``files`` are those of the old log, ``lost`` the places of it that could not be copied, ``misplaced`` records that
-    said that they lie elsewhere. ``correct`` lets records say where they belong, and removes those that belong nowhere.
+    ``files`` are the files of the old log, ``lost`` the ranges that could not be copied, ``misplaced`` the records that
+    carry another physical offset. ``correct`` writes the right queue into records of the copy, and removes records that
+    belong to no queue.
     """
 
     files: Sequence[LogFile]
@@ -253,7 +255,7 @@ class _Rebuild:
         self._ready.finish()
         report.last_exit_ok = not self._fs.exists(self._paths.abort)
         config = store_sizes(self._fs, self._paths, self._config, self._given, index=report.index_rebuilt)
-        # What the store refuses to open must not look as if it were mended.
+        # A store that refuses to open must not look repaired.
         require_whole_log(self._fs, self._paths, config, accepts_end=True)
         CommitLog(self._fs, self._paths, config.mapped_file_size_commit_log).load()
         files, _ = log_files(self._fs, self._paths)
@@ -286,7 +288,7 @@ class _Rebuild:
 
     def _rebuild(self, order: BuildOrder) -> None:
         report = self._report
-        self._fs.make_directory(self._work.root)  # durably: what lies below it syncs no name above
+        self._fs.make_directory(self._work.root)  # synced here, because the files below do not sync names above them
         with self._step("read"):
             built = self._built(order)
         self._note(built)
@@ -294,17 +296,17 @@ class _Rebuild:
             self._sync_log(order.files)
         with self._step("swap"):
             self._swap(built)
-        if report.queues_rebuilt and self._correct is None:  # a salvage has more to put into its queues
+        if report.queues_rebuilt and self._correct is None:  # a salvage adds more to its queues first
             ends = queue_ends(self._fs, self._paths, order.config.mapped_file_size_consume_queue)
             report.account.groups_ahead = set_groups_back(self._fs, self._paths, ends)
-            if report.last_exit_ok:  # what has no record at all keeps its old files
+            if report.last_exit_ok:  # a queue without any record keeps its old files
                 short = report.account.short_queues
                 report.account.short_queues = [
                     one for one in short if one.end or (ends(one.topic, one.queue_id) or 0) < one.was_end
                 ]
 
     def _built(self, order: BuildOrder) -> Built:
-        """Build, and where records would enter queues that they are not of, build once more without them."""
+        """Build, and build again without the records that would enter a wrong queue."""
         self._queues = FiledQueues(self._old, order.files)
         if order.queues:
             self._queues.look(self._fs)
@@ -340,7 +342,7 @@ class _Rebuild:
         return built
 
     def _sync_log(self, files: list[LogFile]) -> None:
-        """What the killed writer left in the page cache a power cut could take, and it is about to be vouched for."""
+        """Sync the log of a killed store, because the new checkpoint will cover data that is only in the page cache."""
         for log_file in files:
             file = self._fs.open(log_file.path)
             try:
@@ -363,7 +365,7 @@ class _Rebuild:
         report.index_files, report.index_entries = built.index_files, built.index_entries
 
     def _account(self, order: BuildOrder, built: Built) -> tuple[LossAccount, list[Suspect]]:
-        """What the old queues, checkpoint and index said was there, and what is wrong with what is there."""
+        """Compare the old queues, checkpoint and index with the result; return the losses and the suspect units."""
         found, roots = built.found, built.roots if order.queues else [self._paths]
         lost = [*found.lost(), *found.misplaced, *self._lost]
         begin = min([found.min_offset, *(one.start for one in self._lost)])
@@ -389,18 +391,18 @@ class _Rebuild:
         return account, suspects
 
     def _next_stop(self, order: BuildOrder, built: Built) -> LostRange | None:
-        """The damage in front of the log's end at which the next start stops."""
+        """The damage in front of the log's end at which the next start stops, or None."""
         gaps = built.found.lost()
         return next_stop(gaps, self._next_begin(order, built)) if gaps else None
 
     def _next_begin(self, order: BuildOrder, built: Built) -> int:
-        """From where on the next start reads the log."""
+        """The physical offset from which the next start reads the log."""
         page = self._page(StoreCheckpoint(self._fs, self._paths.checkpoint).page, built)
         reached = built.queued_phy_offset if order.queues else page.logics_physical_offset
         is_closed = self._report.last_exit_ok
         return next_start_begins_at(self._fs, self._paths, order.config, page, reached, last_exit_ok=is_closed)
 
-    # Into it
+    # The swap
 
     def _swap(self, built: Built) -> None:
         paths, work, report = self._paths, self._work, self._report
@@ -428,7 +430,7 @@ class _Rebuild:
         self._ready.clear()
 
     def _distrust(self, checkpoint: StoreCheckpoint) -> None:
-        """From here on a RocketMQ that opens the store dispatches all of the log again."""
+        """Make a RocketMQ that opens the store from now on dispatch the whole log again."""
         file = self._fs.open(self._paths.abort, writable=True, create=True)
         try:
             file.sync()
@@ -439,13 +441,13 @@ class _Rebuild:
         checkpoint.flush()
 
     def _page(self, before: Checkpoint, built: Built) -> Checkpoint:
-        """What the checkpoint may vouch for now."""
+        """The checkpoint page for the new files."""
         page = replace(before)
         if self._report.queues_rebuilt:
-            # A time without an offset would vouch for all of its millisecond (StoreCheckpoint.queues_flushed).
+            # A time without an offset would cover every record of that millisecond (StoreCheckpoint.queues_flushed).
             page.logics_msg_timestamp_ms = built.queued_timestamp_ms if built.queued_phy_offset > 0 else 0
             page.logics_physical_offset = built.queued_phy_offset
-            page.confirm_phy_offset = min(page.confirm_phy_offset, self._files_end)  # what was behind is told as lost
+            page.confirm_phy_offset = min(page.confirm_phy_offset, self._files_end)  # the account lists what was behind
         if self._report.index_rebuilt:
             page.index_msg_timestamp_ms = built.index_timestamp_ms
         return page
@@ -464,14 +466,14 @@ def rebuild_store(
     progress: Progress | None = None,
     salvaged: SalvagedLog | None = None,
 ) -> RebuildReport:
-    """Make queues and index of the store at ``path`` again from its log; arguments as with ``MessageStore.open``.
+    """Recreate queues and index of the store at ``path`` from its log; arguments as for ``MessageStore.open``.
 
-    Without messageIndexEnable there is no index to make. A store that was not closed stays so: the next open recovers
-    it. ``old`` is the store whose queues say where they began and what was there, this one unless told; ``salvaged``
-    tells of its log where this one is a copy of it. ``build`` makes the new files.
-    Raises NotAStoreError, StoreLockedError, WrongFileSizeError (where the log could not be opened),
-    AmbiguousGeometryError, DiskFullError, StorePermissionError; after any of them the store is as it was, or the next
-    to open it finishes what was begun.
+    Without messageIndexEnable no index is built. A store that was not closed stays so: the next open recovers it.
+    ``old`` is the store with the old queues, by default this one. ``salvaged`` describes the original log if the log of
+    this store is a copy of it. ``build`` writes the new files.
+
+    Raises NotAStoreError, StoreLockedError, WrongFileSizeError (if the log cannot be opened), AmbiguousGeometryError,
+    DiskFullError, StorePermissionError. After any of them the store is unchanged, or the next open finishes the swap.
     """
     fs, path = fs or RealFileSystem(), Path(path)
     config = config or MessageStoreConfig()

@@ -1,12 +1,11 @@
-"""A new, clean store from every whole record of a damaged one, which is only read.
+"""Makes a new, clean store from every whole record of a damaged one, which is only read.
 
-Records keep their physical offsets and their queue offsets: message ids, half messages and consumers' offsets stay
-true (:mod:`gantrymq.tools.repair.log_salvage` says what stands in the gaps). Queues and index are made anew from the
-copy; the slots of lost messages are filled, so that consumers pass over them. The old queues, index and checkpoint
-are not believed, with two exceptions: a queue of which the log has no record keeps its last file where that is sound,
-for it knows the queue's next offset; and where a record says offset 0 behind others of its queue, and the old queue's
-first unit leads to it, its topic was recreated there. The JSON of ``config/`` comes along where a start would take
-it.
+Records keep their physical offsets and queue offsets, so message ids, half messages and consumer offsets stay valid
+(:mod:`gantrymq.tools.repair.log_salvage` describes what fills the gaps). Queues and index are recreated from the copy.
+Slots of lost messages get filler units, so that consumers skip them. The old queues, index and checkpoint are not used,
+with two exceptions. A queue without a record in the log keeps its last file if that is sound, because it has the
+queue's next offset. If a record with offset 0 follows others of its queue, and the old queue's first unit points to it,
+the topic was recreated there. JSON files of ``config/`` are copied if a start would accept them.
 """
 
 from __future__ import annotations
@@ -54,11 +53,11 @@ _PAGE_BYTES = 4096
 class SalvageReport:
     """What was saved, and the ``account`` of what was not.
 
-    ``mended`` counts records that said that they lay elsewhere in the log, or in their queue (with both it is two);
-    ``kept_queues`` those without a record whose last file was taken over, ``lost_queues`` (topic, queue id) those that
-    begin at offset 0 again. ``skipped_files`` are files of the log that have no place in it: copies of others, and
-    those whose name is no multiple of the file size and whose records do not name a free place. ``tail_bytes`` is what
-    was written behind the last whole record.
+    ``mended`` counts records with a wrong physical offset or a wrong queue offset; a record with both counts twice.
+    ``kept_queues`` counts queues without a record whose last file was copied. ``lost_queues`` are the (topic, queue id)
+    that begin at offset 0 again. ``skipped_files`` are log files without a place in the log: copies of others, and
+    files whose name is not a multiple of the file size and whose records do not name a free place. ``tail_bytes`` is
+    the number of bytes that were written behind the last whole record.
     """
 
     records: int = 0
@@ -79,12 +78,12 @@ class SalvageReport:
 
     @property
     def lost(self) -> list[LostRange]:
-        """The places of the log without a whole record, also behind its end where something says it reached further."""
+        """The ranges of the log without a whole record, including a missing end."""
         return self.account.ranges
 
     @property
     def is_whole(self) -> bool:
-        """Whether the result has everything where the records say: exit code 0. A repaired offset is no loss."""
+        """Whether the result has every message where its record says (exit code 0). A repaired offset is not a loss."""
         account = self.account
         if not account.is_compared:
             return False
@@ -94,7 +93,7 @@ class SalvageReport:
 
     @property
     def lost_bytes(self) -> int:
-        """How many bytes the lost places have."""
+        """The total size of the lost ranges in bytes."""
         return sum(one.end - one.start for one in self.lost)
 
 
@@ -129,7 +128,7 @@ class _Salvage:
         files = self._files()
         sizes = self._sizes(files)
         files = mark_foreign(self._fs, self._source, sizes, files)
-        if not self._fs.scan(self._out.work.parent):  # else what an interrupted salvage has left makes room
+        if not self._fs.scan(self._out.work.parent):  # otherwise the leftovers of an interrupted salvage free room
             least = partial(record_bytes, self._fs, files)
             advice = "name a directory on another disk"
             require_room(self._fs, self._out.work.parent, log_bytes(files), least, advice)
@@ -165,7 +164,7 @@ class _Salvage:
         self._out.finish()
 
     def _files(self) -> list[LogFile]:
-        """The log's files, each at the place that it has; longer ones end where the next begins."""
+        """The log files, each at its true place. A file that is too long ends where the next begins."""
         size = log_file_size(self._fs, self._source, self._config, self._given)
         files, self._report.skipped_files = placed_files(self._fs, self._source, size)
         if not any(file.size_bytes for file in files):
@@ -174,7 +173,7 @@ class _Salvage:
         return files
 
     def _sizes(self, files: list[LogFile]) -> MessageStoreConfig:
-        """How long the new files are to be: as the old ones, or longer than a single one that was cut."""
+        """The file sizes of the new store: those of the old one. A single log file that was cut gets a larger size."""
         sizes = found_sizes(self._fs, self._source, self._config, self._given)
         size = sizes.mapped_file_size_commit_log
         if len(files) > 1 or LOG_SIZE_KEY in self._given or size % _PAGE_BYTES == 0:
@@ -197,18 +196,18 @@ class _Salvage:
         report.tail_bytes = sum(one.end - one.start for one in found.tail() if one.reason != StopReason.ZEROS)
 
     def _correct(self, sizes: MessageStoreConfig, refiling: Refiling) -> None:
-        """Let records of the copy say which message they are, and put filler over those that are in the way."""
+        """Write the right queue into records of the copy, and overwrite records that belong nowhere with filler."""
         correct_records(self._fs, self._target.commit_log, sizes.mapped_file_size_commit_log, refiling)
 
     def _missing_front(self, files: list[LogFile], file_size: int) -> Iterator[LostRange]:
-        """The part in front of the first file that a file which was left out has the name of."""
+        """The missing range in front of the first file, if the name of a skipped file shows that the log had it."""
         for path in self._report.skipped_files:
             base = parse_offset_name(path.name)
             if base is not None and base < files[0].base and base % file_size == 0:
                 yield LostRange(path, base, files[0].base, StopReason.MISSING_FILES)
                 return
 
-    # What stands around it
+    # Queues and configuration
 
     def _note_rebuilt(self, rebuilt: RebuildReport) -> None:
         self._report.account = rebuilt.account
@@ -230,7 +229,7 @@ class _Salvage:
             self._report.config_files += 1
 
     def _keep_queues(self, old: FileSystem, file_size: int) -> None:
-        """Take over the last files of queues, in ``old``, that the log has no record of any more."""
+        """Copy the last files of queues, in ``old``, of which the log has no record."""
         found, _ = queue_directories(old, self._source.consume_queue)
         for topic, queue_id, directory in found:
             target = self._target.consume_queue / topic / str(queue_id)
@@ -276,12 +275,13 @@ def salvage_store(
     build: Build = build_here,
     progress: Progress | None = None,
 ) -> SalvageReport:
-    """Make a clean store at ``target`` of every whole record at ``source``; arguments as with ``MessageStore.open``.
+    """Make a clean store at ``target`` of every whole record at ``source``; arguments as for ``MessageStore.open``.
 
-    ``target`` must be missing, an empty directory, or what an interrupted salvage has left. ``source`` is only read and
-    its lock is not taken. ``copy`` and ``build`` do what is large. Raises StoreError where there is nothing to salvage
-    or ``target`` is not empty, DiskFullError, StorePermissionError. ``target`` is a store only when all of it is whole
-    and durable (:mod:`gantrymq.tools.repair.result_directory`).
+    ``target`` must be missing, an empty directory, or the rest of an interrupted salvage. ``source`` is only read, and
+    its lock is not taken. ``copy`` copies the log and ``build`` builds queues and index. ``target`` becomes a store
+    only when all of it is complete and durable (:mod:`gantrymq.tools.repair.result_directory`).
+
+    Raises StoreError (if there is nothing to salvage or ``target`` is not empty), DiskFullError, StorePermissionError.
     """
     fs, source, target = fs or RealFileSystem(), Path(source), Path(target)
     if not fs.exists(source):

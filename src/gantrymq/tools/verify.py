@@ -1,15 +1,15 @@
-"""Verifying a store: all of it is read, and each kind of damage has a name (:mod:`gantrymq.tools.check.findings`).
+"""Verification of a store: reads all of it and names each kind of damage (:mod:`gantrymq.tools.check.findings`).
 
     for finding in verify_store("/data/store"):
         print(finding.kind.value, finding.path, finding.text)
 
-A store is judged as it lies. What a recovery mends without losing a whole record (the torn end of a killed store's
-log, queues that lag behind it, an index that is filled again) is a note and no damage. No lock is taken and nothing
-is written, so a store may be verified while a broker is at work on it: it counts as one that was not closed, and what
-its retention removes meanwhile is not missed.
+A state that a recovery repairs without losing a whole record is reported as a note, not as damage: the torn end of a
+killed store's log, queues that lag behind the log, an index that is filled again. Verify takes no lock and writes
+nothing, so it may run while a broker uses the store. Such a store is treated as one that was not closed, and files that
+retention deletes meanwhile are not reported as missing.
 
-What is held in memory does not grow with the messages: a few chunks of the log, a number for each queue, and what is
-wrong. Three threads read: one scans the log ahead, one compares the queues, one the index.
+Memory does not grow with the number of messages: it holds a few chunks of the log, a number for each queue, and the
+findings. Three threads work: one scans the log ahead, one compares the queues, one the index.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _RECOVER = "`gantrymq store recover`"
 
 @dataclass(slots=True)
 class VerifySummary:
-    """What was read, and how much of it was wrong; complete when the findings have been iterated over."""
+    """Totals of what was read and found. They are complete after the iteration over the findings."""
 
     last_exit_ok: bool = True
     min_phy_offset: int = -1
@@ -89,7 +89,7 @@ class VerifySummary:
 
 @dataclass(frozen=True, slots=True)
 class VerifyPlan:
-    """What is read, and how it is to be understood; ``index_paths`` is None where there is no index to look at."""
+    """What is read and how it is interpreted. ``index_paths`` is None if the store has no readable index."""
 
     root: Path
     config: MessageStoreConfig
@@ -103,16 +103,16 @@ class VerifyPlan:
     deleted_ends: Mapping[str, int]
 
     def log_check(self) -> LogCheck:
-        """A check that has seen nothing yet."""
+        """A new check of the log."""
         return LogCheck(StorePaths.of(self.root, self.config), self.files, self.log_file_size, is_closed=self.is_closed)
 
     def queue_check(self, fs: FileSystem) -> QueueCheck:
-        """A check that has not been loaded."""
+        """A new check of the queues; call its ``load`` before use."""
         directory, levels = StorePaths(self.root).consume_queue, self.config.delay_levels_ms
         return QueueCheck(fs, self.root, directory, self.queue_file_size, levels, self.deleted_ends)
 
     def index_check(self, fs: FileSystem, log: LogCheck, lookup: RecordLookup) -> IndexCheck | None:
-        """A check of all index files, which are mapped."""
+        """A check of all index files, which it maps; None without an index."""
         if self.index_paths is None:
             return None
         files = [(path, ReadableBytes(fs.open(path))) for path in self.index_paths]
@@ -121,34 +121,34 @@ class VerifyPlan:
 
 
 class VerifyEngine(Protocol):
-    """Who reads what is large."""
+    """Reads the index and the log for a verification, on this machine or elsewhere."""
 
     def see_index(self, plan: VerifyPlan, index: IndexCheck) -> Iterator[Finding]:
-        """Each index file in itself."""
+        """Check each index file by itself."""
         ...
 
     def read_log(
         self, plan: VerifyPlan, log: LogCheck, queues: QueueCheck, index: IndexCheck | None
     ) -> Iterator[Finding]:
-        """Let the checks hear of the log."""
+        """Read the log and pass its events to the checks."""
         ...
 
 
 class VerifyHere:
-    """The engine that needs nothing but three threads of this machine."""
+    """The engine that reads on this machine, with three threads."""
 
     def __init__(self, fs: FileSystem, progress: Progress | None) -> None:
         self._fs = fs
         self._progress = progress
 
     def see_index(self, plan: VerifyPlan, index: IndexCheck) -> Iterator[Finding]:
-        """Each index file in itself."""
+        """Check each index file by itself."""
         return index.see_files()
 
     def read_log(
         self, plan: VerifyPlan, log: LogCheck, queues: QueueCheck, index: IndexCheck | None
     ) -> Iterator[Finding]:
-        """Let the checks hear of the log, batch by batch."""
+        """Read the log and pass its events to the checks, batch by batch."""
         files = plan.files
         total, begin = sum(file.size_bytes for file in files), files[0].base if files else 0
         with ThreadPoolExecutor(1, "IndexCheck") as pool:
@@ -170,7 +170,7 @@ class VerifyHere:
 
 
 class Verification:
-    """One verification of the store at ``path``; iterate over it once. Make one with :func:`verify_store`."""
+    """One verification of the store at ``path``. Iterate over it once. :func:`verify_store` creates it."""
 
     def __init__(
         self,
@@ -195,14 +195,14 @@ class Verification:
         self._has_log = False
 
     def __iter__(self) -> Iterator[Finding]:
-        """Every finding, as soon as it is certain."""
+        """Yield every finding as soon as it is certain."""
         for finding in chain(self._findings(), self._unlisted()):
             if finding.level is Level.DAMAGE:
                 self.summary.findings += 1
             else:
                 self.summary.notes += 1
             self.summary.kinds[finding.kind.value] += 1
-            yield finding.with_remedy() if self._has_log else finding  # without a log every remedy of queues refuses
+            yield finding.with_remedy() if self._has_log else finding  # without a log, rebuild refuses
 
     def _unlisted(self) -> Iterator[Finding]:
         for path in self._listed.roots():
@@ -216,7 +216,7 @@ class Verification:
         checkpoint, unreadable = read_checkpoint(fs, paths)
         files, others = log_files(fs, paths)
         self._has_log = any(file.size_bytes for file in files)
-        offsets = read_group_offsets(fs, paths)  # before the queues, which a writer may let grow
+        offsets = read_group_offsets(fs, paths)  # read before the queues, which a writer may extend meanwhile
         log = LogCheck(paths, files, log_file_size(fs, paths, config, self._given), is_closed=is_closed)
         queue_size = queue_file_size(fs, paths, config, self._given)
         lookup = RecordLookup(fs, log.file_at)
@@ -278,7 +278,7 @@ class Verification:
         )
         for queue in queues.queues:
             yield from units.see_units(queue)
-        # When all units have been seen: one of another queue may point at a record that its own queue misses.
+        # Run this after all units were seen: a unit of another queue may point at a record that its own queue misses.
         for queue in queues.queues:
             yield from units.see_records(queue)
         yield from queues.see_unreadable()
@@ -286,7 +286,10 @@ class Verification:
         self.summary.unreadable_messages = units.unreadable
 
     def _see_ext_files(self) -> Iterator[Finding]:
-        """Files of a wrong length: a broker does not start with them. What is missing, the units point to."""
+        """Report extended-queue files of a wrong length, with which a broker does not start.
+
+        Missing extended units are found through the units that refer to them.
+        """
         config, paths = self._config, self._paths
         if not config.enable_consume_queue_ext:
             return
@@ -298,7 +301,7 @@ class Verification:
     # The index
 
     def _see_unread(self, files: IndexFiles, read: Collection[str]) -> list[Finding]:
-        """What the disk does not give back of the index files that are not among those that are ``read``."""
+        """The unreadable ranges of those index files that are not in ``read``."""
         found: list[Finding] = []
         for path in (files.directory / name for name in files.names if name not in read):
             data = ReadableBytes(self._fs.open(path))
@@ -313,7 +316,7 @@ class Verification:
             yield Finding(Kind.FOREIGN_FILE, (files.directory / entry.name).relative_to(root), text, Level.NOTE)
         for entry in files.odd:
             text = f"is {entry.size_bytes} bytes long, the others {files.size_bytes}; {_RECOVER} makes it again"
-            level = Level.DAMAGE if entry.size_bytes else Level.NOTE  # a kill leaves one that is just being made
+            level = Level.DAMAGE if entry.size_bytes else Level.NOTE  # a kill leaves an empty new file
             yield Finding(Kind.FILE_SIZE, (files.directory / entry.name).relative_to(root), text, level)
         if files.names and not files.is_readable and not unreadable:
             text = (
@@ -324,7 +327,7 @@ class Verification:
     def _index_names(
         self, files: IndexFiles, checkpoint: bytes | None, *, is_closed: bool
     ) -> tuple[list[str] | None, list[Finding]]:
-        """The files that count, None without an index; and what is to be said of them before they are read."""
+        """The names of the index files to check (None without an index), and findings about them as a whole."""
         names, findings = files.names, []
         if files.is_readable and not is_closed:
             names = names[: count_kept(self._fs, files, decode_checkpoint(checkpoint or b"").index_msg_timestamp_ms)]
@@ -347,7 +350,7 @@ class Verification:
 
 
 def log_events(fs: FileSystem, files: Iterable[LogFile]) -> Iterator[LogEvent]:
-    """Everything in the log. A file that went away meanwhile is passed over: retention, or somebody's hand."""
+    """All events of the log. A file that was deleted meanwhile (by retention or by hand) is skipped."""
     for file in files:
         try:
             yield from LogFileReader(fs, file)
@@ -366,15 +369,15 @@ def verify_store(
     engine: VerifyEngine | None = None,
     decoders: TableDecoders | None = None,
 ) -> Verification:
-    """Verify the store at ``path``: iterate over the result for its findings; ``summary`` is complete then.
+    """Verify the store at ``path``. Iterate over the result for its findings; ``summary`` is complete afterwards.
 
-    ``given`` names RocketMQ keys whose value in ``config`` must hold, as with ``MessageStore.open``; other sizes are
-    what most files say. ``fs`` may be any file system, ``now_ms`` says what counts as the future, and
-    ``progress(step, done_bytes, total_bytes)`` is told of the log. ``engine`` reads what is large; without one this
-    process does. ``decoders`` take the tables of config/ by the names of their files (broker.table_decoders). A
-    healthy store has no finding.
+    ``given`` names the RocketMQ keys whose values in ``config`` are binding, as with ``MessageStore.open``; other sizes
+    are those of most files. ``now_ms`` is the time from which timestamps count as in the future. ``progress(step,
+    done_bytes, total_bytes)`` is called while the log is read. ``engine`` reads the index and the log; the default is
+    this process. ``decoders`` maps the names of files in config/ to their decoders (broker.table_decoders). A healthy
+    store has no finding.
 
-    Raises NotAStoreError, StorePermissionError, AmbiguousGeometryError (from the iteration).
+    Raises, from the iteration: NotAStoreError, StorePermissionError, AmbiguousGeometryError.
     """
     now_ms = SystemClock().now_ms() if now_ms is None else now_ms
     fs = fs or RealFileSystem()

@@ -1,7 +1,7 @@
-"""What can be wrong with a store: the kinds of findings, each with a fixed name.
+"""The kinds of findings of verify, each with a fixed name.
 
-A finding is damage, or a note: something that recovery mends without losing a whole record, or that RocketMQ itself
-leaves behind. docs/cli.md describes every kind.
+A finding is damage or a note. A note is something that recovery repairs without losing a whole record, or that RocketMQ
+itself leaves behind. docs/cli.md describes every kind.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from gantrymq.store.remedies import SALVAGE
 
 
 class Level(Enum):
-    """How grave a finding is."""
+    """The severity of a finding."""
 
     DAMAGE = "damage"
     NOTE = "note"
 
 
 class Kind(Enum):
-    """The kinds, by where they are found; the values are what ``gantrymq store verify --json`` prints."""
+    """The kinds, grouped by where they are found. ``gantrymq store verify --json`` prints the values."""
 
     FILE_SIZE = "file-size"
     FILE_UNREADABLE = "file-unreadable"
@@ -103,15 +103,15 @@ REMEDIES: Mapping[Kind, str] = {
         REBUILD_INDEX,
     ),
 }
-"""The command that repairs the damage of a kind. The other kinds name theirs in the text: it depends on the file."""
+"""The command that repairs damage of a kind. Other kinds have theirs in the text, because it depends on the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding. ``path`` is relative to the store; None means that a field has no meaning for the kind.
+    """One finding. ``path`` is relative to the store. None means that a field does not apply to the kind.
 
-    ``phy_offset`` and ``length_bytes`` are a place in the commit log; ``queue_offset`` is the first of ``count``
-    slots of the queue; ``entry`` the number of an index entry or, for a slot, of that.
+    ``phy_offset`` and ``length_bytes`` are a range of the commit log. ``queue_offset`` is the first of ``count`` slots
+    of the queue. ``entry`` is the number of an index entry; for a slot, of the entry that it names.
     """
 
     kind: Kind
@@ -127,7 +127,7 @@ class Finding:
     count: int = 1
 
     def with_remedy(self) -> Finding:
-        """The finding whose text ends with the command that repairs the damage; a text may end with its own."""
+        """The finding with the repairing command appended to its text, unless the text ends with its own."""
         remedy = REMEDIES.get(self.kind) if self.level is Level.DAMAGE else None
         return self if remedy is None or self.text.endswith(SALVAGE) else replace(self, text=f"{self.text}; {remedy}")
 

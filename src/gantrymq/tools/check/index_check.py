@@ -1,8 +1,8 @@
-"""Verifying the index: each file in itself, and its entries against the keys of the log.
+"""Verifies the index: each file by itself, and its entries against the keys of the log.
 
-The entries stand in the order of the log. Each batch of the log is therefore compared with the entries from where the
-last one ended, and entries that do not match are looked at once more at the end. Results are kept up to a bound, and
-counted beyond it.
+Entries are in the order of the log. Each batch of the log is therefore compared with the entries from where the last
+batch ended. Entries that do not match are checked once more at the end. Results are kept up to a bound; beyond it they
+are only counted.
 
 Thread rule: :meth:`IndexCheck.see` from one thread, the rest before or after it.
 """
@@ -43,13 +43,15 @@ SHOWN = 4096
 
 @dataclass(slots=True)
 class Strays:
-    """(file, entry number) of entries that did not fit where they stood; the first ones are kept, all are counted."""
+    """(file, entry number) of entries that did not match in their position. The first KEPT are kept, all are
+    counted.
+    """
 
     places: list[tuple[int, int]] = field(default_factory=list)
     count: int = 0
 
     def add(self, file: int, numbers: list[int]) -> None:
-        """Entries ``numbers`` of a file."""
+        """Add the entries ``numbers`` of a file."""
         room = KEPT - len(self.places)
         self.places += [(file, number) for number in numbers[:room]]
         self.count += len(numbers)
@@ -57,7 +59,7 @@ class Strays:
 
 @dataclass(slots=True)
 class IndexComparison:
-    """What came of holding entries against a part of the log; the first of everything are kept, all are counted."""
+    """The result of comparing entries with a part of the log. The first of each kind are kept, all are counted."""
 
     strays: Strays = field(default_factory=Strays)
     wrong: list[Finding] = field(default_factory=list)
@@ -66,7 +68,7 @@ class IndexComparison:
     unseen_count: int = 0
 
     def append(self, following: IndexComparison) -> None:
-        """Go on with what came of the part of the log behind."""
+        """Add the result of the following part of the log."""
         for file, number in following.strays.places:
             self.strays.add(file, [number])
         self.strays.count += following.strays.count - len(following.strays.places)
@@ -83,14 +85,14 @@ _CHAIN_KINDS = {
     codes.CHAIN_SLOT: (Kind.INDEX_SLOT, "the slot does not name its newest entry"),
 }
 _NO_TIMES = -1
-_LOST = -2  # as a file's begin_ms: not all of it can be read, and none of it is compared
+_LOST = -2  # as begin_ms: a part of the file is unreadable, so none of it is compared
 _PHY_OFFSET_AT = 4
 _FAR = np.iinfo(np.int64).max
 
 
 @dataclass(slots=True)
 class CheckedIndexFile:
-    """One file: its bytes, and how many of its entries have been compared. -1 as ``begin_ms``: it is not believed."""
+    """One index file, and the number of its next entry to compare. ``begin_ms`` is -1 if it cannot be trusted."""
 
     path: Path
     data: ReadableBytes
@@ -101,25 +103,25 @@ class CheckedIndexFile:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the disk does not give back all of what was looked at: zeros contradict the rest."""
+        """Whether a part that was read is unreadable: its zeros would contradict the rest."""
         return self.begin_ms == _LOST or bool(self.data.unreadable)
 
     def at(self, number: int) -> int:
-        """Where an entry stands in the file."""
+        """The position of an entry in the file."""
         return entry_at(self.slots, number)
 
     def array(self, first: int, count: int) -> Bytes:
-        """The bytes of the file, of which those of ``count`` entries from ``first`` on are in memory."""
+        """The bytes of the file, with those of ``count`` entries from ``first`` on loaded."""
         self.data.bring_in(self.at(first), self.at(first + count))
         return self.data.array
 
     def entry(self, number: int) -> IndexEntry:
-        """One entry."""
+        """Decode one entry."""
         return decode_entry(self.array(number, 1)[self.at(number) : self.at(number + 1)].data, 0)
 
 
 class IndexCheck:
-    """The index ``files`` (in the order of their names), of ``slots`` slots and ``entries`` entries each."""
+    """Checks the index ``files`` (in the order of their names), with ``slots`` slots and ``entries`` entries each."""
 
     def __init__(
         self,
@@ -152,18 +154,18 @@ class IndexCheck:
 
     @property
     def entries(self) -> int:
-        """How many entries there are."""
+        """The number of entries in all files."""
         return sum(file.header.index_count - 1 for file in self._files)
 
-    # Each file in itself
+    # Each file by itself
 
     def see_files(self) -> Iterator[Finding]:
-        """Headers and chains of all files."""
+        """Check the headers and chains of all files."""
         for number in range(len(self._files)):
             yield from self.see_file(number)
 
     def see_file(self, number: int) -> Iterator[Finding]:
-        """The header and the chains of one file."""
+        """Check the header and the chains of one file."""
         file = self._files[number]
         yield from unreadable_findings(self._root, file.path, file.data)
         if file.is_lost:
@@ -193,7 +195,7 @@ class IndexCheck:
             yield self._finding(Kind.INDEX_HEADER, file, "; ".join(faults))
 
     def _ends(self, file: CheckedIndexFile) -> list[str]:
-        """What the header says wrongly of the first and of the last entry."""
+        """What the header states wrongly about the first and the last entry."""
         header, faults = file.header, []
         first, last = file.entry(1), file.entry(header.index_count - 1)
         named = (
@@ -203,7 +205,7 @@ class IndexCheck:
         for name, phy_offset, said_offset, said_ms in named:
             stored_ms = self._stored_ms(phy_offset)
             if stored_ms is None:
-                continue  # the record is gone, or the entry points nowhere and is told
+                continue  # the record is gone, or the entry points nowhere and is reported
             if said_offset != phy_offset:
                 faults.append(f"{name}PhyOffset is {said_offset}, the entry's {phy_offset}")
             if said_ms != stored_ms:
@@ -219,13 +221,12 @@ class IndexCheck:
                 return int(column[codes.STORE_TIMESTAMP])
         return None
 
-    # In parts
+    # Partial checks, for several processes
 
     @property
     def begins_ms(self) -> list[int]:
-        """The time that each file's entries are reckoned from; -1 where :meth:`see_file` found that it is wrong.
-
-        -2: the file has unreadable pages.
+        """The base time of each file's entries in ms; -1 if :meth:`see_file` found it wrong, -2 for unreadable
+        pages.
         """
         return [file.begin_ms for file in self._files]
 
@@ -235,14 +236,14 @@ class IndexCheck:
             file.begin_ms = begin_ms
 
     def first_entries(self, number: int, phy_offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """For each of ``phy_offsets`` (rising) the entry of a file at which :meth:`see_until` stops; 0: none."""
+        """For each of ``phy_offsets`` (rising), the entry of a file at which :meth:`see_until` stops; 0 for none."""
         file = self._files[number]
         count = file.header.index_count - 1
         if count < 1 or file.is_lost:
             return np.zeros(len(phy_offsets), np.int64)
         raw = file.array(1, count)[file.at(1) : file.at(1 + count)].reshape(count, ENTRY_SIZE)
         places = np.ascontiguousarray(raw[:, _PHY_OFFSET_AT : _PHY_OFFSET_AT + 8]).view(">i8").ravel().astype(np.int64)
-        # One entry alone may be damaged: those that follow must point as far.
+        # A single entry may be damaged, so the following ones must point as far as it does.
         behind = np.concatenate([places, np.full(SURELY_BEHIND - 1, _FAR)])
         least = np.lib.stride_tricks.sliding_window_view(behind, SURELY_BEHIND).min(axis=1)
         found = np.searchsorted(np.maximum.accumulate(least), phy_offsets)
@@ -250,7 +251,7 @@ class IndexCheck:
 
     @property
     def position(self) -> tuple[int, int]:
-        """(file, entry) to go on with; what is in front has been compared."""
+        """(file, entry) of the next entry to compare."""
         at = self._current
         return at, self._files[at].next_entry if at < len(self._files) else 0
 
@@ -263,7 +264,7 @@ class IndexCheck:
             self._files[self._current].next_entry = entry
 
     def see_until(self, phy_offset: int) -> None:
-        """Up to ``phy_offset`` there are no more records: entries that point there are out of place."""
+        """Skip to ``phy_offset``. There are no records in between, so entries that point there are out of place."""
         nothing = np.empty(0, np.int64)
         while self._current < len(self._files):
             expected = (nothing, nothing, nothing)
@@ -274,7 +275,7 @@ class IndexCheck:
     # Against the log
 
     def see(self, batch: RecordBatch) -> None:
-        """Hold the entries against these records."""
+        """Compare the entries with the records of a batch."""
         batch.believe_places()
         hashes, phy_offsets, stored = index_entries(batch)
         seen = np.zeros(len(hashes), np.uint8)
@@ -288,7 +289,7 @@ class IndexCheck:
     def _compare(
         self, file: CheckedIndexFile, expected: tuple[NDArray[np.int64], ...], end_offset: int, seen: Bytes
     ) -> bool:
-        """Go on in ``file``; returns whether there are entries left in it, which point further on."""
+        """Compare the entries of ``file``; returns whether it has entries left, which point further on."""
         hashes, phy_offsets, stored = expected
         while file.next_entry < file.header.index_count:
             count = min(file.header.index_count - file.next_entry, _ENTRIES_AHEAD)
@@ -315,7 +316,7 @@ class IndexCheck:
         for number in numbers[found[1] == codes.ENTRY_HASH].tolist():
             self._wrong_hash(file, number)
         for number in numbers[found[1] == codes.ENTRY_TIME].tolist():
-            if number > 1:  # the first one's is reckoned from the end of the file before
+            if number > 1:  # the first one's is relative to the end of the file before
                 text = "its time is not that of its record"
                 self._add(self._finding(Kind.INDEX_ENTRY_TIME, file, text, entry=number))
 
@@ -334,7 +335,7 @@ class IndexCheck:
     ) -> None:
         if seen.all() or not self._is_closed:
             return
-        # Only since 5.5.0 there is an entry for the tags, the last one of a record.
+        # Since 5.5.0 a record's last entry is one for its tags. Older stores do not have it, so it is not required.
         some, of = np.empty((2, len(hashes) + codes.MAX_HASHES_OF_RECORD), np.int32)
         count, _ = index_hashes(batch.buffer, batch.columns, 0, batch.count, 0, some, of)
         with_keys = batch.columns[codes.PHY_OFFSET][of[:count]]
@@ -348,7 +349,7 @@ class IndexCheck:
     # Afterwards
 
     def finish(self) -> Iterator[Finding]:
-        """Entries that did not fit where they stood, and keys without an entry."""
+        """Check the entries that did not match in their position, and report keys without an entry."""
         for number, file in enumerate(self._files):
             rest = range(0) if file.is_lost else range(file.next_entry, file.header.index_count)
             self.compared.strays.add(number, list(rest))
@@ -390,7 +391,7 @@ class IndexCheck:
             self._nowhere(self._files[places[row][0]], places[row][1], entries[row])
 
     def _may_be_there(self, phy_offset: int) -> bool:
-        """Not what is expired, nor what stood where the log is known to be broken."""
+        """Whether a physical offset is neither expired nor in a part of the log that is known to be broken."""
         return self._log.min_offset <= phy_offset < self._log.end_offset and not self._log.is_bad(phy_offset)
 
     @staticmethod
@@ -410,7 +411,7 @@ class IndexCheck:
         self._excused_hashes.add(entry.key_hash)
         is_behind = entry.phy_offset >= self._log.end_offset
         text = "points behind the end of the log" if is_behind else "points at no record"
-        # Where a recovery cut the log it lets the entries be, and takes back what the header vouches for.
+        # A recovery that cuts the log leaves the entries in place and only sets the header's end back.
         last = file.entry(file.header.index_count - 1).phy_offset
         is_cut = file.header.end_phy_offset <= entry.phy_offset and file.header.end_phy_offset < last
         level = Level.NOTE if is_cut or (is_behind and not self._is_closed) else Level.DAMAGE
@@ -422,7 +423,7 @@ class IndexCheck:
 
 
 def _joined(findings: list[Finding]) -> Iterator[Finding]:
-    """Runs of entries with the same fault as one finding each."""
+    """Merge the findings of consecutive entries with the same fault."""
     held: Finding | None = None
     for finding in findings:
         follows = held is not None and (held.entry or 0) + held.count == finding.entry

@@ -1,7 +1,7 @@
-"""Verifying the commit log: its directories, its records, its blanks, and the run of its files.
+"""Verifies the commit log: its directories, its records, its blanks, and the sequence of its files.
 
-A finding at the end is held back until it is known whether a whole record follows: behind the last record it is the
-tail that a recovery cuts, in front of one it is damage.
+A fault is held back until it is known whether a whole record follows. Behind the last record it is the tail that a
+recovery cuts; in front of one it is damage.
 
 Thread rule: belongs to one thread.
 """
@@ -34,7 +34,7 @@ from gantrymq.tools.read.log_reader import Broken, FileEnd, LogEvent, LogFile, U
 
 
 def see_foreign_log_files(fs: FileSystem, paths: StorePaths, others: list[Path], file_size: int) -> Iterator[Finding]:
-    """What belongs to somebody else, and files of records under a name that no log file has."""
+    """Report files that do not belong to the store, and files of records that have no log file's name."""
     entries = {directory / entry.name: entry for directory in paths.commit_logs for entry in fs.scan(directory)}
     _, duplicates = one_of_each(fs, offset_files(fs, paths.commit_logs))
     for problem in duplicates:
@@ -54,7 +54,7 @@ def see_foreign_log_files(fs: FileSystem, paths: StorePaths, others: list[Path],
 
 
 def see_missing_log(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now_ms: int) -> Iterator[Finding]:
-    """Whether the log is missing as a whole, or its end or begin is, by what the rest of the store knows."""
+    """Report a missing log, or a missing begin or end of it, according to the rest of the store."""
     problems, notes = log_state(fs, paths, config, now_ms)
     for problem in problems:
         if isinstance(problem, MissingLogError):
@@ -68,10 +68,10 @@ _OF_BODY = "its body does not have the CRC that the record says"
 
 @dataclass(slots=True)
 class RecordFacts:
-    """What a check of the log needs to know of some records that follow each other.
+    """What the check of the log needs to know about some consecutive records.
 
-    ``findings`` are certain where there is a whole record, which ``end_offset`` is behind (None: there is none);
-    ``suspects`` come behind it.
+    ``end_offset`` is behind the last whole record (None: there is no whole record). ``findings`` are in front of that
+    and certain; ``suspects`` are behind it.
     """
 
     end_offset: int | None = None
@@ -82,7 +82,7 @@ class RecordFacts:
     suspects: list[Finding] = field(default_factory=list)
 
     def absorb(self, following: RecordFacts) -> bool:
-        """Become the facts of these records and the following ones, unless there is something to tell in between."""
+        """Merge the facts of the following records into these. Returns False if a finding lies in between."""
         if self.suspects or following.findings or following.suspects or following.end_offset is None:
             return False
         self.end_offset, self.newest_ms = following.end_offset, max(self.newest_ms, following.newest_ms)
@@ -95,11 +95,11 @@ LogFact = RecordFacts | Broken | Unreadable | FileEnd
 
 
 class LogCheck:
-    """Hears of everything in the log, in order (:meth:`see`), and says what is wrong with it.
+    """Takes all events of the log, in order (:meth:`see`), and reports what is wrong.
 
-    ``min_offset`` and ``end_offset`` are where the log begins and, at the end, ends; ``first_offset`` is where it began
-    before a writer's retention removed files; ``newest_ms`` is the latest storeTimestamp, ``file_size`` how long the
-    files are to be.
+    ``min_offset`` is where the log begins and ``end_offset`` where it ends, which is final after :meth:`finish`.
+    ``first_offset`` is where the log began before a writer's retention deleted files. ``newest_ms`` is the latest store
+    timestamp, ``file_size`` the expected length of the files in bytes.
     """
 
     def __init__(self, paths: StorePaths, files: list[LogFile], file_size: int, *, is_closed: bool) -> None:
@@ -119,27 +119,29 @@ class LogCheck:
         self.record_bytes = 0
 
     def is_bad(self, phy_offset: int) -> bool:
-        """Whether a place lies where the log is known to be broken."""
+        """Whether a physical offset lies in a part of the log that is known to be broken."""
         at = bisect_right(self._bad_starts, phy_offset) - 1
         return at >= 0 and phy_offset < self._bad_ends[at]
 
     def is_broken_record(self, phy_offset: int) -> bool:
-        """Whether what begins there is known to be no whole record, or one with a wrong CRC or a torn sector."""
+        """Whether a physical offset is known to begin no whole record, or one with a wrong CRC or a torn sector."""
         return phy_offset in self._bad_records or self.is_bad(phy_offset)
 
     def file_at(self, phy_offset: int) -> LogFile | None:
-        """The file that holds a physical offset."""
+        """The file that holds a physical offset, or None."""
         at = bisect_right(self._files, phy_offset, key=lambda file: file.base) - 1
         return self._files[at] if at >= 0 and phy_offset < self._files[at].end else None
 
     def begins_at(self, files: list[LogFile]) -> None:
-        """These files are there by now: what lies in front of them a writer's retention has removed meanwhile."""
+        """Raise ``min_offset`` to the first of these files: a writer's retention has deleted what was in front
+        of it.
+        """
         self.min_offset = max(self.min_offset, files[0].base if files else self.min_offset)
 
     # The files
 
     def see_files(self) -> Iterator[Finding]:
-        """What is wrong with names, sizes and the run of the files."""
+        """Report wrong names, wrong sizes and missing files."""
         for file in self._files:
             if file.size_bytes != self.file_size:
                 is_left = file.size_bytes == 0 and file is self._files[-1]
@@ -161,7 +163,7 @@ class LogCheck:
                 yield self._finding(Kind.LOG_FILE_MISSING, path, text, count=count, **place)
 
     def see_foreign(self, files: list[LogFile]) -> Iterator[Finding]:
-        """Those of the files that are left out, or in doubt."""
+        """Report the files that are left out or in doubt."""
         for file in files:
             if text := f"is {file.left_out}" if file.left_out else file.doubt:
                 yield self._range(Kind.LOG_FILE_FOREIGN, file.path, file.base, file.end, text)
@@ -171,18 +173,18 @@ class LogCheck:
         self._bad_starts.insert(at, start)
         self._bad_ends.insert(at, end)
 
-    # What is in them
+    # The contents
 
     def see(self, event: LogEvent) -> list[Finding]:
-        """Take note of one event; returns what is certain now."""
+        """Process one event; returns the findings that are certain now."""
         return self.take(self.fact(event))
 
     def fact(self, event: LogEvent) -> LogFact:
-        """What there is to take note of, which is small and may come from elsewhere; no state is looked at."""
+        """Reduce an event to a small fact, which may be computed in another process. Uses no state of the check."""
         return self._record_facts(event) if isinstance(event, RecordBatch) else event
 
     def take(self, fact: LogFact) -> list[Finding]:
-        """Take note of a fact, in the order of the log; returns what is certain now."""
+        """Process a fact, in the order of the log; returns the findings that are certain now."""
         if isinstance(fact, RecordFacts):
             return self._see_records(fact)
         if isinstance(fact, FileEnd):
@@ -255,7 +257,7 @@ class LogCheck:
         return [self._range(Kind.BLANK_SIZE, end.file.path, end.offset, end.file.end, text)]
 
     def _certain(self) -> list[Finding]:
-        """What was held back is damage: a whole record follows."""
+        """Report what was held back as damage, because a whole record follows."""
         findings, self._suspects = self._suspects, []
         for end in self._ends:
             findings.append(self._damaged_end(end))
@@ -274,7 +276,7 @@ class LogCheck:
         return self._broken(path, end)
 
     def finish(self) -> list[Finding]:
-        """The tail: what stands behind the last whole record."""
+        """Report the tail behind the last whole record."""
         findings = list(self._suspects) if self._is_closed else []
         if self._suspects and not self._is_closed:
             first, last = self._suspects[0], self._suspects[-1]
@@ -290,7 +292,7 @@ class LogCheck:
                 findings.append(replace(tail, level=Level.NOTE))
         return findings
 
-    # Their form
+    # Findings
 
     def _finding(self, kind: Kind, path: Path, text: str, **fields: object) -> Finding:
         return Finding(kind, self._paths.name_of(path), text, **fields)  # type: ignore[arg-type]

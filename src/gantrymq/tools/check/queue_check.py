@@ -1,7 +1,7 @@
-"""Verifying the consume queues against the log: first record by record, then the units that no record asked for.
+"""Verifies the consume queues against the log: first by record, then the units that no record asked for.
 
-Each batch of the log says what units its records must have; where the queue's bytes are those, all is said. What is
-left of a queue at the end (units of other bytes, and those behind or between) is looked at one by one, by
+Each batch of the log determines which units its records must have. If the queue has exactly these bytes, nothing more
+is to do. The units that are left at the end (with other bytes, behind or between) are checked one by one in
 :mod:`gantrymq.tools.check.queue_units_check`.
 
 Thread rule: belongs to one thread.
@@ -35,7 +35,7 @@ _KEPT_WITHOUT_ENTRY = 4096
 
 @dataclass(slots=True)
 class RecordsWithoutEntry:
-    """(queue offset, physical offset) of records without their unit: the first few thousand are kept, all counted.
+    """(queue offset, physical offset) of records without their unit: the first 4096 are kept, all are counted.
 
     ``end`` is behind the highest of these queue offsets.
     """
@@ -45,7 +45,7 @@ class RecordsWithoutEntry:
     end: int = 0
 
     def add(self, queue_offsets: NDArray[np.int64], phy_offsets: NDArray[np.int64]) -> None:
-        """Take these."""
+        """Add some records."""
         room = _KEPT_WITHOUT_ENTRY - len(self.kept)
         self.kept += zip(queue_offsets[:room].tolist(), phy_offsets[:room].tolist(), strict=True)
         self.count += len(queue_offsets)
@@ -54,10 +54,10 @@ class RecordsWithoutEntry:
 
 @dataclass(slots=True)
 class CheckedQueue:
-    """One queue: what of it is accounted for, and the records without their unit.
+    """One queue: which slots are accounted for, and the records without their unit.
 
-    Those in front of the one that its unit 0 points to are ``older``: where that unit is true, they are of a topic
-    that was deleted, and made anew since.
+    ``older`` are the records in front of the one that unit 0 points to. If that unit is right, they are of a topic that
+    was deleted and has been recreated since.
     """
 
     files: QueueFiles
@@ -68,23 +68,23 @@ class CheckedQueue:
 
     @property
     def begin(self) -> int:
-        """Where unit 0 points; 0 where there is none."""
+        """The physical offset in unit 0; 0 if there is none."""
         if self._begin is None:
             self._begin = self.files.begin
         return self._begin
 
     @property
     def end(self) -> int:
-        """Behind the last message, by the files or by the log."""
+        """The queue offset behind the last message, by the files or by the log."""
         return max(self.files.end, self.older.end, self.without_entry.end)
 
     @property
     def missed(self) -> list[RecordsWithoutEntry]:
-        """The records whose unit is missed."""
+        """The records whose unit is missing."""
         return [self.without_entry] if self.coverage.is_covered(0) else [self.older, self.without_entry]
 
     def may_be_claimed(self, slot: int) -> bool:
-        """Whether a record whose unit is missed names the slot, or may be among those that were only counted."""
+        """Whether a record without its unit has this slot, or may be among those that were only counted."""
         return any(
             records.count > len(records.kept) or any(slot == offset for offset, _ in records.kept)
             for records in self.missed
@@ -92,9 +92,9 @@ class CheckedQueue:
 
 
 class QueueCheck:
-    """The queues below ``directory``. Give it every batch of the log in order (:meth:`see`).
+    """Checks the queues below ``directory``. Pass every batch of the log in order to :meth:`see`.
 
-    ``deleted_ends`` says, by topic, in front of which offset of the log all its records are deleted.
+    ``deleted_ends`` maps a topic to the physical offset in front of which all its records are deleted.
     """
 
     def __init__(
@@ -119,11 +119,11 @@ class QueueCheck:
 
     @property
     def queues(self) -> list[CheckedQueue]:
-        """Every queue, of the disk or of the log, sorted."""
+        """Every queue, on disk or in the log, sorted."""
         return [self._queues[key] for key in sorted(self._queues)]
 
     def load(self) -> None:
-        """Find the queues."""
+        """Find the queues on disk."""
         found, self._others = queue_directories(self._fs, self._directory)
         for topic, queue_id, path in found:
             files = QueueFiles(self._fs, path, topic, queue_id, self._file_size)
@@ -132,7 +132,10 @@ class QueueCheck:
             self.entries += files.end - files.first
 
     def ends(self) -> EndOf:
-        """Where the queues end, by now. One that is not there has no message, if its topic has others."""
+        """A function that returns where a queue ends now.
+
+        It returns 0 for a missing queue whose topic has other queues, and None for an unknown topic.
+        """
         topics = {topic for topic, _ in self._queues}
 
         def end_of(topic: str, queue_id: int) -> int | None:
@@ -151,7 +154,7 @@ class QueueCheck:
     # Against the log
 
     def see(self, batch: RecordBatch) -> None:
-        """Look for the units of these records."""
+        """Look for the units of the records of a batch."""
         numbers = self._numbers.assign(batch, self._add_queue)
         batch.believe_places()
         grouped = queue_units(batch, numbers, len(self._by_number), self._delay_levels_ms)
@@ -172,7 +175,7 @@ class QueueCheck:
         return self._queues[topic, queue_id]
 
     def compare(self, topic: str, queue_id: int, batches: Iterable[QueueUnits]) -> CheckedQueue:
-        """Look for all units of one queue, batch by batch; the check has not been loaded."""
+        """Look for all units of one queue, batch by batch. The check must not have been loaded."""
         queue = self._queue(topic, queue_id)
         queue.files.load()
         queue.coverage = Coverage(queue.files.first)
@@ -188,7 +191,7 @@ class QueueCheck:
         without_entry: RecordsWithoutEntry,
         older: RecordsWithoutEntry,
     ) -> None:
-        """Take over what :meth:`compare` found elsewhere."""
+        """Take over the result of :meth:`compare` from another process."""
         queue = self._queue(topic, queue_id)
         queue.coverage, queue.without_entry, queue.older = coverage, without_entry, older
 
@@ -226,12 +229,12 @@ class QueueCheck:
     # Afterwards
 
     def look_again(self) -> None:
-        """See what a writer's retention has removed meanwhile."""
+        """Forget the files that a writer's retention has deleted meanwhile."""
         for queue in self.queues:
             queue.files.look_again()
 
     def see_files(self, min_offset: int) -> Iterator[Finding]:
-        """What is wrong with names, sizes and the run of the files; ``min_offset`` is where the log begins."""
+        """Report wrong names, wrong sizes and missing files; ``min_offset`` is where the log begins."""
         for path in self._others:
             text = "is no directory of a queue"
             yield Finding(Kind.FOREIGN_FILE, path.relative_to(self._root), text, Level.NOTE)
@@ -264,7 +267,7 @@ class QueueCheck:
         return self._finding(Kind.FOREIGN_FILE, files.directory / entry.name, text, level=level, **place)
 
     def _stale(self, files: QueueFiles, min_offset: int) -> Iterator[Finding]:
-        """Files of which retention should have removed all units: the queue's first offset is too low."""
+        """Report files that retention should have deleted, so that the queue's first offset is too low."""
         stale = 0
         for base in sorted(files.sizes)[:-1]:
             if not 0 <= files.last_phy_offset(base) < min_offset:
@@ -276,7 +279,7 @@ class QueueCheck:
             yield self._finding(Kind.QUEUE_MIN_OFFSET_STALE, files.path_of(files.first), text, **place, count=stale)
 
     def see_unreadable(self) -> Iterator[Finding]:
-        """The files of which the disk did not give back all that was looked at."""
+        """Report the unreadable ranges that were met."""
         for queue in self.queues:
             files = queue.files
             place = {"topic": files.topic, "queue_id": files.queue_id}
@@ -292,7 +295,7 @@ class QueueCheck:
 
 
 def _near(offsets: NDArray[np.int64], inside: NDArray[np.bool_]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """The rows that are ``inside``, in groups that lie near each other: (least offset, rows)."""
+    """The rows that are ``inside``, in groups of nearby offsets: (least offset, rows)."""
     rows = np.flatnonzero(inside)
     if not len(rows):
         return

@@ -1,4 +1,4 @@
-"""A second look at units that no record of the log asked for, and at records whose unit was not there.
+"""Checks units that no record of the log asked for, and records whose unit was missing.
 
 Thread rule: belongs to one thread.
 """
@@ -33,10 +33,10 @@ from gantrymq.tools.read.queue_files import QueueFiles, as_units
 from gantrymq.tools.read.record_lookup import RecordLookup
 
 _UNITS_AT_ONCE = 16_384
-_NEAR = 8  # how far from a slot its neighbours are looked for
+_NEAR = 8  # the greatest distance of a slot's neighbours
 _WITHOUT_ENTRY = "no entry of the queue points at the record"
 _TAKEN = f"{_WITHOUT_ENTRY}, and another one has its offset, so that a rebuild gives it none; {SALVAGE}"
-_RECOVERED_FILES = 3  # ConsumeQueue.recover looks at the last three
+_RECOVERED_FILES = 3  # ConsumeQueue.recover reads the last three
 _TEXTS = {
     Kind.RECORD_QUEUE: "the record says another queue or queue offset than the entry that leads to it",
     Kind.QUEUE_HOLE: "nothing was written into the slot, and the queue goes on behind it",
@@ -50,14 +50,14 @@ _TEXTS = {
     Kind.QUEUE_ENTRY_TAGS_CODE: "has another tags code than its record's tags give",
     Kind.QUEUE_EXT_ENTRY: "leads to no extended unit of its record",
 }
-Verdicts = NDArray[np.object_]  # a Kind, or None where nothing is wrong
+Verdicts = NDArray[np.object_]  # a Kind, or None if nothing is wrong
 
 
 class QueueUnitsCheck:
-    """Looks at what :class:`QueueCheck` left over.
+    """Checks what :class:`QueueCheck` left over.
 
-    ``unreadable`` counts units that point to where the log is known to be broken: they are right, their messages are
-    gone. ``ext_directory`` is where extended units lie.
+    ``unreadable`` counts units that point into a part of the log that is known to be broken: the units are right, their
+    messages are gone. ``ext_directory`` has the extended units.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class QueueUnitsCheck:
         self.unreadable = 0
 
     def see_units(self, queue: CheckedQueue) -> Iterator[Finding]:
-        """What is wrong with the units that are left; runs of slots with the same fault are one finding."""
+        """Report what is wrong with the units that are left. Consecutive slots with the same fault are one finding."""
         held: Finding | None = None
         for finding in self._each(queue):
             if held is not None and _joins(held, finding):
@@ -127,7 +127,7 @@ class QueueUnitsCheck:
         )
 
     def _is_kept(self, queue: CheckedQueue, slot: int) -> bool:
-        """Whether a rebuild leaves the unit of a slot: behind it stands no message, and no record says its offset."""
+        """Whether a rebuild keeps the unit of a slot: no message follows it, and no record has its offset."""
         place = decode_entry(queue.files.units(slot, slot + 1).tobytes()).phy_offset
         is_last = slot >= queue.coverage.upto and not queue.may_be_claimed(slot)
         return is_last and self._log.min_offset <= place < self._log.end_offset
@@ -135,7 +135,7 @@ class QueueUnitsCheck:
     def _level(self, files: QueueFiles, slot: int, kind: Kind) -> Level:
         if kind in (Kind.QUEUE_FILLED, Kind.QUEUE_AHEAD, Kind.QUEUE_ENTRY_ANEW):
             return Level.NOTE
-        # Of a queue that was not closed a recovery cuts what is empty in its last files, and puts it again.
+        # If a queue was not closed, a recovery cuts the empty slots of its last files and writes them again.
         recovered = max(files.sizes) // UNIT_SIZE - (_RECOVERED_FILES - 1) * files.file_size // UNIT_SIZE
         is_mended = not self._is_closed and kind is Kind.QUEUE_HOLE and slot >= recovered
         return Level.NOTE if is_mended else Level.DAMAGE
@@ -143,9 +143,10 @@ class QueueUnitsCheck:
     def _judge(
         self, queue: CheckedQueue, begin: int, end: int, is_head: bool, is_before_log: bool
     ) -> tuple[Verdicts, bool]:
-        """The verdicts of some slots, and whether a consumer begins behind all of them.
+        """The verdicts of some slots, and whether all of them lie in front of the log's begin.
 
-        ``is_before_log`` says so of the slots before these: what is filled there is below the queue's minimum.
+        ``is_before_log`` says the same of the slots in front of these. Filled slots there are below the queue's minimum
+        offset.
         """
         units = as_units(queue.files.units(begin, end))
         phy_offsets, sizes, tags = (units[name].astype(np.int64) for name in ("phy_offset", "size", "tags_code"))
@@ -187,7 +188,7 @@ class QueueUnitsCheck:
             for i, row in enumerate(which.tolist()):
                 unit = (begin + row, int(phy_offsets[row]), int(sizes[row]), int(tags[row]))
                 verdicts[row] = self._compare(queue, unit, batch, i, int(expected[i]))
-                if not is_light(queue.files.topic):  # the record's own queue must have a unit all the same
+                if not is_light(queue.files.topic):  # the record's own queue must have a unit as well
                     self._pointed.add(int(phy_offsets[row]))
 
     def _compare(
@@ -202,7 +203,8 @@ class QueueUnitsCheck:
             is_wrong_record = self._is_wrong_record(queue, slot, place, batch, i)
             return Kind.RECORD_QUEUE if is_wrong_record else Kind.QUEUE_ENTRY_OTHER_QUEUE
         if queue_offset != slot:
-            # So it comes behind the others where the queue was lost, and no second record says that it began anew.
+            # A lone record of offset 0 behind the others: its topic may have been recreated, but no second record
+            # confirms it.
             is_perhaps_anew = queue_offset == 0 and place > queue.begin
             if is_perhaps_anew:
                 return Kind.QUEUE_ENTRY_ANEW
@@ -220,10 +222,10 @@ class QueueUnitsCheck:
         return None if tags == expected_tags else Kind.QUEUE_ENTRY_TAGS_CODE
 
     def _is_wrong_record(self, queue: CheckedQueue, slot: int, place: int, batch: RecordBatch, i: int) -> bool:
-        """Whether the record is wrong that names another slot than its entry: rebuilding the queue changes nothing.
+        """Whether the record, and not its entry, has the wrong slot, so that rebuilding the queue changes nothing.
 
-        It is where its place lies between those of the entries around, no other record names the slot, and the slot
-        that it names leads to another record.
+        That is so if its place lies between those of the neighbouring entries, no other record has the slot, and the
+        entry of the slot that the record names leads to another record.
         """
         record = batch.columns[:, i]
         if is_light(queue.files.topic) or not self._fits(queue, slot, place) or queue.may_be_claimed(slot):
@@ -234,7 +236,7 @@ class QueueUnitsCheck:
 
     @staticmethod
     def _fits(queue: CheckedQueue, slot: int, place: int) -> bool:
-        """Whether the entries nearest to the slot that are right lead to in front of a place, and behind it."""
+        """Whether the nearest right entries before and behind the slot lead to places before and behind ``place``."""
         first, end = queue.files.first, queue.files.end
 
         def nearest(slots: range) -> int | None:
@@ -252,7 +254,7 @@ class QueueUnitsCheck:
         sizes = [entry.size_bytes for entry in self._fs.scan(directory) if not entry.is_directory]
         if not sizes or not max(sizes):
             return None
-        size = max(sizes)  # one that was cut is shorter
+        size = max(sizes)  # a file that was cut is shorter
         base = offset - offset % size
         try:
             return decode_unit(read_part(self._fs, directory / offset_name(base), offset - base, MAX_UNIT_SIZE))
@@ -262,15 +264,15 @@ class QueueUnitsCheck:
     # Records without their unit
 
     def see_records(self, queue: CheckedQueue) -> Iterator[Finding]:
-        """Records that no unit of the queue, as far as it reaches, points at."""
+        """Report the records that no unit points to."""
         files = queue.files
         missing = [range(begin, end) for begin, end in files.missing()]
 
         def is_explained(slot: int, phy_offset: int) -> bool:
-            # By a unit that points at it from elsewhere, a fault of the slot itself, or the loss of its file.
+            # By a unit that points to it from elsewhere, by a fault of the slot itself, or by the loss of its file.
             is_judged = files.first <= slot < files.end and not queue.coverage.is_covered(slot)
             if is_judged and decode_entry(files.units(slot, slot + 1).tobytes()).size_bytes == BLANK_UNIT_SIZE:
-                is_judged = self._log.is_broken_record(phy_offset)  # filled, for the message is gone: or it is not
+                is_judged = self._log.is_broken_record(phy_offset)  # filled: explained only if the record is broken
             is_gone = phy_offset < self._log.min_offset
             return is_gone or phy_offset in self._pointed or is_judged or any(slot in gap for gap in missing)
 
@@ -306,7 +308,7 @@ class QueueUnitsCheck:
 
 
 def _offset_in(files: QueueFiles, batch: RecordBatch, i: int) -> int | None:
-    """The offset of a record in a queue, by its own word; None where it says that it is not in it."""
+    """The queue offset that a record carries for this queue; None if the record names another queue."""
     record = batch.columns[:, i]
     if is_light(files.topic):
         properties = _raw(batch, i, codes.PROPERTIES_AT, codes.PROPERTIES_LENGTH)
@@ -328,7 +330,7 @@ def _joins(held: Finding, finding: Finding) -> bool:
 
 
 def _runs(records: list[tuple[int, int]], more: int) -> Iterator[tuple[tuple[int, int], int]]:
-    """(first, how many) of each run of consecutive queue offsets; the last one counts ``more`` too."""
+    """Yield (first, count) of each run of consecutive queue offsets; the last count includes ``more``."""
     start = 0
     for at in range(1, len(records) + 1):
         if at == len(records) or records[at][0] != records[at - 1][0] + 1:

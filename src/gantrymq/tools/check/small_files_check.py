@@ -1,4 +1,4 @@
-"""Verifying what is small: the checkpoint, the configuration JSON, and names that no store has."""
+"""Verifies the small files: the checkpoint, the configuration JSON, and names that do not belong to a store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CONFIG_ENDINGS = (".json", ".json.bak")
 
 
 def see_names(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
-    """What lies in the store's directory and belongs to no store."""
+    """Report entries of the store's directory that belong to no store."""
     for entry in fs.scan(paths.root):
         if not entry.is_directory and entry.name in _DIRECTORIES:
             text = "is a file where a directory is needed; move it away"
@@ -46,9 +46,9 @@ def see_names(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
 
 
 def see_config(fs: FileSystem, paths: StorePaths, decoders: TableDecoders) -> Iterator[Finding]:
-    """Whether every JSON file of the configuration can be read, and holds what its decoder, if it has one, takes.
+    """Report JSON files of the configuration that cannot be read, or that their decoder rejects.
 
-    A blank file is one that a power cut left; the broker takes its .bak.
+    A power cut can leave a blank file; the broker then uses its .bak.
     """
     for entry in fs.scan(paths.config):
         if entry.is_directory or not entry.name.endswith(_CONFIG_ENDINGS):
@@ -74,7 +74,7 @@ def see_config(fs: FileSystem, paths: StorePaths, decoders: TableDecoders) -> It
 def _see_table(
     path: Path, raw: bytes, value: dict[str, Any], decode: Callable[[dict[str, Any]], None] | None
 ) -> Iterator[Finding]:
-    """The first thing that is wrong with a table, and how many more there are."""
+    """Report the first problem of a table, and the number of further ones."""
     problems = table_problems(path.name, value)
     found = list(islice(problems, 1))
     more = sum(1 for _ in problems)
@@ -95,7 +95,7 @@ def _see_table(
 
 
 def see_routes(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
-    """Whether the table of topics is lost."""
+    """Report a lost table of topics."""
     try:
         text = lost_routes(fs, paths)
     except (OSError, StoreError):
@@ -105,9 +105,10 @@ def see_routes(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
 
 
 def see_groups(ahead: Iterable[GroupAhead], *, is_closed: bool) -> Iterator[Finding]:
-    """Consumer groups and delay levels that would pass over the next messages of their queue.
+    """Report consumer groups and delay levels that would skip the next messages of their queue.
 
-    Every start of RocketMQ corrects a delay level. Of a store that was not closed the queue may have lost its end.
+    Every start of RocketMQ corrects a delay level. In a store that was not closed the queue may have lost its end, so
+    this is a note.
     """
     for one, end in ahead:
         text = f"{one.name} is at offset {one.offset} of a queue that ends at {end}, and would pass over the next "
@@ -118,7 +119,7 @@ def see_groups(ahead: Iterable[GroupAhead], *, is_closed: bool) -> Iterator[Find
 
 
 def read_checkpoint(fs: FileSystem, paths: StorePaths) -> tuple[bytes | None, list[Finding]]:
-    """The bytes of the checkpoint, None where it is missing or cannot be read; and in that last case why not."""
+    """The bytes of the checkpoint, or None if it is missing or unreadable, and a finding if it is unreadable."""
     try:
         return read_small(fs, paths.checkpoint, CHECKPOINT_SIZE + 1), []
     except FileNotFoundError:
@@ -131,7 +132,7 @@ def read_checkpoint(fs: FileSystem, paths: StorePaths) -> tuple[bytes | None, li
 
 
 def see_checkpoint(raw: bytes | None, end_offset: int, now_ms: int, *, is_closed: bool) -> Iterator[Finding]:
-    """Whether the checkpoint can be true of a log that ends at ``end_offset`` (0: it is empty), at ``now_ms``."""
+    """Check the checkpoint against a log that ends at ``end_offset`` (0: it is empty), at the time ``now_ms``."""
     path = Path(names.CHECKPOINT)
     if raw is None:
         if is_closed and end_offset:
@@ -144,7 +145,7 @@ def see_checkpoint(raw: bytes | None, end_offset: int, now_ms: int, *, is_closed
     page = decode_checkpoint(raw)
     if len(raw) != CHECKPOINT_SIZE:
         size = f"is {len(raw)} bytes long" if len(raw) < CHECKPOINT_SIZE else f"is longer than {CHECKPOINT_SIZE} bytes"
-        # An empty one is what a kill leaves of one that was just being made.
+        # A kill leaves an empty file that was just created.
         level = Level.DAMAGE if raw or is_closed else Level.NOTE
         yield Finding(Kind.FILE_SIZE, path, f"{size}, not {CHECKPOINT_SIZE}; {RECOVER}", level)
     elif any(number < 0 for number in astuple(page)) or raw != encode_checkpoint(page):
@@ -152,7 +153,7 @@ def see_checkpoint(raw: bytes | None, end_offset: int, now_ms: int, *, is_closed
     for text in _future_times(page, now_ms):
         yield Finding(Kind.CHECKPOINT_FUTURE, path, text)
     for text in _future_offsets(page, end_offset):
-        # A recovery that cuts the log takes these back.
+        # A recovery that cuts the log sets these back.
         yield Finding(Kind.CHECKPOINT_FUTURE, path, text, Level.DAMAGE if is_closed else Level.NOTE)
 
 
@@ -176,5 +177,5 @@ def _future_offsets(page: Checkpoint, end_offset: int) -> Iterator[str]:
 
 
 def read_small(fs: FileSystem, path: Path, length: int) -> bytes:
-    """The first ``length`` bytes of a file. Raises StoreError, OSError."""
+    """Read the first ``length`` bytes of a file. Raises StoreError, OSError."""
     return read_part(fs, path, 0, length)

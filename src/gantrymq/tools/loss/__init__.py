@@ -1,1 +1,1 @@
-"""The account of loss: what a store said it had, against what the result of a tool has."""
+"""The account of loss: what the old store had and the result of a tool does not have."""

@@ -1,4 +1,4 @@
-"""What an export lacks: queues, checkpoint and index of the store against the records that the export has.
+"""The account of loss of an export: queues, checkpoint and index of the store against the exported records.
 
 Thread rule: plain functions.
 """
@@ -32,14 +32,14 @@ from gantrymq.tools.read.queue_files import QueueFiles, as_units
 from gantrymq.tools.read.record_lookup import RecordClaim, RecordLookup, RecordsElsewhere, claims_at
 from gantrymq.tools.repair.foreign_log_files import not_compared
 
-_MOST_MISNAMED = 64  # neighbours in a queue: more are no flipped bits
+_MOST_MISNAMED = 64  # consecutive messages of a queue: a longer run is not explained by flipped bits
 _UNKNOWN_QUEUE = "that it is of a queue that has no other message: a bit of its topic or queue id may be wrong"
 
 
 def choices_of(
     fs: FileSystem, plan: ExportPlan, runs: Mapping[QueueName, Sequence[QueueRun]]
 ) -> dict[QueueName, QueueChoice]:
-    """Which records of each queue count."""
+    """Decide which records of each queue count."""
     choices = {}
     for name, found in runs.items():
         place_of = partial(_place_of, fs, plan, name)
@@ -48,12 +48,12 @@ def choices_of(
 
 
 def _place_of(fs: FileSystem, plan: ExportPlan, name: QueueName, queue_offset: int) -> int:
-    """Where the unit of a queue offset leads; -1 where there is none."""
+    """The physical offset in the unit of a queue offset; -1 if there is none."""
     return _unit_of(fs, plan, name, queue_offset)[0]
 
 
 def _unit_of(fs: FileSystem, plan: ExportPlan, name: QueueName, queue_offset: int) -> tuple[int, int]:
-    """Where the unit of a queue offset leads, and the size that it says; -1 and 0 where there is none."""
+    """The physical offset and the size in the unit of a queue offset; (-1, 0) if there is none."""
     if queue_offset < 0 or not is_topic_storable(name[0]):
         return -1, 0
     size = plan.config.mapped_file_size_consume_queue
@@ -67,7 +67,7 @@ def _unit_of(fs: FileSystem, plan: ExportPlan, name: QueueName, queue_offset: in
 def needed_choices(
     plan: ExportPlan, runs: Mapping[QueueName, Sequence[QueueRun]], choices: Mapping[QueueName, QueueChoice]
 ) -> dict[QueueName, QueueChoice]:
-    """The choices that an export by ``plan`` alone gets wrong."""
+    """The choices of the queues that ``plan`` would export wrongly without them."""
     needed = {}
     for name, choice in choices.items():
         begin = plan.begin_of(name) or 0
@@ -80,9 +80,10 @@ def needed_choices(
 def misnamed(
     fs: FileSystem, plan: ExportPlan, found: FoundRecords, choices: Mapping[QueueName, QueueChoice]
 ) -> dict[int, QueueName]:
-    """By place, the true queue of records that say another one: no CRC covers topic and queue id.
+    """The true queue, by physical offset, of records that name a wrong one: no CRC covers topic and queue id.
 
-    A queue's unit leads to the record, no other has its slot, and the record says this very offset.
+    A record belongs to another queue if that queue's unit points to it, no other record has the unit's queue offset,
+    and the record carries exactly this offset and size.
     """
     files = _log_now(fs, plan)
     extent = _extent(fs, plan, found, files)
@@ -113,9 +114,9 @@ def misnamed(
 
 
 def _lacks(choice: QueueChoice, only: QueueRun, lost: LostPlaces) -> bool:
-    """Whether a queue lacks just the message that a record would be; the log may lack it behind the queue's last one.
+    """Whether a queue lacks exactly the message that the record ``only`` would be.
 
-    A queue that just ends there proves little where the log has lost records.
+    If the queue ends just in front of that message, the answer is True only if the log has lost no record in between.
     """
     before, end = only.begin - 1, choice.covered.upto
     if end == only.begin:
@@ -131,10 +132,10 @@ def account_of(
     undecodable: Mapping[int, str],
     true_queues: Mapping[int, QueueName],
 ) -> LossAccount:
-    """Everything that the store said it had, that ``plan`` wants, and that is not among the records found.
+    """The messages that the store had, that ``plan`` selects, and that are not among the records found.
 
-    ``undecodable`` are places of records whose body cannot be decompressed, each with the reason; ``true_queues`` is
-    what :func:`misnamed` said.
+    ``undecodable`` maps the physical offset of a record whose body cannot be decompressed to the reason.
+    ``true_queues`` is the result of :func:`misnamed`.
     """
     files = _log_now(fs, plan)
     extent = _extent(fs, plan, found, files)
@@ -171,7 +172,7 @@ def _extent(fs: FileSystem, plan: ExportPlan, found: FoundRecords, files: Sequen
 
 
 def _log_now(fs: FileSystem, plan: ExportPlan) -> list[LogFile]:
-    """The files of the log, without those in front that a writer's retention has removed meanwhile."""
+    """The log files that are still there: a writer's retention may have deleted the first ones meanwhile."""
     if not plan.is_live:
         return plan.log
     there = {file.path for file in log_files(fs, plan.paths)[0]}
@@ -179,7 +180,7 @@ def _log_now(fs: FileSystem, plan: ExportPlan) -> list[LogFile]:
 
 
 def _skipped(plan: ExportPlan) -> Iterator[LostRange]:
-    """Files of the log that were not read."""
+    """The ranges of the log files that were not read."""
     for path in plan.skipped:
         base = parse_offset_name(path.name) or 0
         yield LostRange(
@@ -214,7 +215,7 @@ def _lookup(fs: FileSystem, files: Sequence[LogFile]) -> RecordLookup:
 
 
 class FoundSlots:
-    """The slots of a queue that the export has a message for, as units that lead to ``place``, in some whole record."""
+    """The slots of a queue that the export has a message for, as units that all point to ``place``."""
 
     def __init__(self, choice: QueueChoice, place: int) -> None:
         self._covered: Coverage = choice.covered
@@ -236,7 +237,7 @@ class FoundSlots:
 
 
 def _begin(plan: ExportPlan, files: Sequence[LogFile]) -> int:
-    """From where on a message that is not there is missed."""
+    """The physical offset from which missing messages are reported."""
     if not plan.files:
         return 0 if not files else plan.end
     begin = plan.files[0].base if plan.files[0].base > plan.log_begin else plan.log_begin
@@ -248,12 +249,12 @@ def _limit(plan: ExportPlan, files: Sequence[LogFile]) -> int:
 
 
 def _reads_the_end(plan: ExportPlan, files: Sequence[LogFile]) -> bool:
-    """Whether the last file of the log is read, as far as it goes."""
+    """Whether the plan reads the last file of the log."""
     return not plan.files or not files or plan.files[-1].base >= files[-1].base
 
 
 def _damaged_end(fs: FileSystem, plan: ExportPlan, found: FoundRecords) -> Iterator[LostRange]:
-    """Records with a wrong CRC behind the last whole one; where the store was not closed, no message for sure."""
+    """Records with a wrong CRC behind the last whole one. A store that was not closed has no certain message there."""
     if not fs.exists(plan.paths.abort):
         yield from (one for one in found.tail() if one.reason == StopReason.CRC)
 
@@ -265,7 +266,7 @@ def _of_damaged_records(
     choices: Mapping[QueueName, QueueChoice],
     named: Iterable[LostMessages],
 ) -> Iterator[LostMessages]:
-    """Messages that no queue entry names, by what is left of their record."""
+    """Damaged records that no unit points to, with the topic, queue and offset that the records still carry."""
     known = {(one.topic, one.queue_id, offset) for one in named for offset in range(one.begin, one.end)}
     reasons = {one.start: one.reason for one in lost if one.reason == StopReason.CRC}
     for place, claim in claims_at(lookup, reasons).items():
@@ -289,7 +290,7 @@ def _lost(claim: RecordClaim, reason: str) -> LostMessages:
 
 
 def _within(plan: ExportPlan, messages: Iterable[LostMessages]) -> Iterator[LostMessages]:
-    """The messages within the wanted queue offsets."""
+    """The messages within the selected queue offsets."""
     low, high = plan.selection.from_offset, plan.selection.to_offset
     for one in messages:
         begin, end = max(one.begin, low or 0), one.end if high is None else min(one.end, high)
@@ -300,7 +301,7 @@ def _within(plan: ExportPlan, messages: Iterable[LostMessages]) -> Iterator[Lost
 
 
 def _of_wanted_topics(lookup: RecordLookup, plan: ExportPlan, ranges: Sequence[LostRange]) -> Iterator[LostRange]:
-    """The places that may have held a wanted message: a record with a wrong CRC says of which queue it is."""
+    """The ranges that may have held a selected message. A record with a wrong CRC still carries its queue."""
     if plan.selection.topics is None and plan.selection.queue_id is None:
         yield from ranges
         return

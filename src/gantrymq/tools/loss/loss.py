@@ -1,8 +1,8 @@
-"""The account of loss: what a store said it had, against what the result of a tool has.
+"""The account of loss: what the old store had and the result of a tool does not have.
 
 ``salvage``, ``rebuild``, ``recover`` and ``export`` all report one :class:`LossAccount`, whichever engine does the
-work. :mod:`gantrymq.tools.loss.queue_account` fills it from the consume queues,
-:mod:`gantrymq.tools.loss.loss_account` from the checkpoint and the index.
+work. :mod:`gantrymq.tools.loss.queue_account` fills it from the consume queues, :mod:`gantrymq.tools.loss.loss_account`
+from the checkpoint and the index.
 
 Thread rule: plain values.
 """
@@ -20,10 +20,10 @@ from gantrymq.store.queue.group_offsets import GroupAhead
 
 @dataclass(frozen=True, slots=True)
 class LostRange:
-    """[start, end) of the log where no whole record lies; ``reason`` is for people.
+    """A range [start, end) of the log without a whole record of its own; ``reason`` is text for people.
 
-    ``has_records`` says that whole records lie there, which belong elsewhere: a recovery reads over them. ``said`` is
-    where they say that they begin, -1 where they do not.
+    ``has_records`` says that whole records lie there that belong elsewhere in the log; a recovery reads past them.
+    ``said`` is the physical offset that they carry, or -1.
     """
 
     path: Path
@@ -43,7 +43,7 @@ class LostRange:
 class LostMessages:
     """The messages [begin, end) of one queue, by queue offset, that the result does not have.
 
-    The first of them lay at ``phy_offset``, the last one ended at ``phy_end``; both are -1 where nothing says it.
+    The first of them lay at ``phy_offset``, the last one ended at ``phy_end``; both are -1 if unknown.
     """
 
     topic: str
@@ -56,12 +56,12 @@ class LostMessages:
 
     @property
     def count(self) -> int:
-        """How many messages these are."""
+        """The number of messages."""
         return self.end - self.begin
 
     @property
     def name(self) -> str:
-        """The messages as people read them: TOPIC/QUEUE and the first and last queue offset."""
+        """The messages as text: TOPIC/QUEUE and the first and last queue offset."""
         last = f" to {self.end - 1}" if self.count > 1 else ""
         return f"{self.topic}/{self.queue_id} offset {self.begin}{last}"
 
@@ -83,8 +83,8 @@ class LostMessages:
 class RepairedRecord:
     """A record with a wrong field that is in the result all the same, at ``queue_offset`` of its queue.
 
-    ``said`` is what the record says of itself; ``said_slot`` the topic, queue id and queue offset that it names where
-    they are not right. It enters that queue whenever the log is dispatched again.
+    ``said`` describes the wrong field. ``said_slot`` is the wrong topic, queue id and queue offset in the record, or
+    None; the record enters that queue whenever the log is dispatched again.
     """
 
     topic: str
@@ -113,7 +113,7 @@ class RepairedRecord:
 
 @dataclass(frozen=True, slots=True)
 class ShortQueue:
-    """A queue that ended at offset ``was_end`` and ends at ``end``: offsets between are given out again."""
+    """A queue that ended at offset ``was_end`` and now ends at ``end``: the offsets between are given out again."""
 
     topic: str
     queue_id: int
@@ -127,7 +127,7 @@ class ShortQueue:
 
 @dataclass(frozen=True, slots=True)
 class FilledSlots:
-    """The slots [begin, end) of a queue that lead to no message now."""
+    """The slots [begin, end) of a queue that point to no message."""
 
     topic: str
     queue_id: int
@@ -142,9 +142,10 @@ class FilledSlots:
 
 @dataclass(frozen=True, slots=True)
 class NotCompared:
-    """A file of the store that would say what was there, and could not be compared with the result.
+    """A file of the store that could not be compared with the result.
 
-    ``is_damage``: it cannot be read, or holds what cannot be true. Otherwise it says nothing, as after a kill.
+    ``is_damage``: the file cannot be read or has impossible content. Otherwise it only lacks information, as after a
+    kill.
     """
 
     path: Path
@@ -158,9 +159,9 @@ class NotCompared:
 
 @dataclass(frozen=True, slots=True)
 class MisfiledQueue:
-    """``files`` of the old queue's directory ``path`` hold entries of queue ``owner``, and count as its own.
+    """``files`` of the directory ``path`` of an old queue hold entries of queue ``owner`` and are used for it.
 
-    ``owner`` is (topic, queue id). None: they lead to no record of this log, and are of another store.
+    ``owner`` is (topic, queue id), or None: the entries point to no record of this log and are of another store.
     """
 
     path: Path
@@ -174,7 +175,7 @@ class MisfiledQueue:
         return {"path": path, "topic": topic, "queueId": queue_id, "files": self.files}
 
     def as_text(self, store: Path) -> str:
-        """The same for people."""
+        """The same as text."""
         path, files = StorePaths(store).name_of(self.path), f"{self.files} file{'s' * (self.files > 1)}"
         if self.owner is None:
             return f"{path}: {files} of entries that lead to no record of this log; perhaps of another store"
@@ -183,12 +184,12 @@ class MisfiledQueue:
 
 @dataclass(slots=True)
 class LossAccount:
-    """Everything that a store said it had and the result does not have, and what was repaired.
+    """Everything that a store had and the result does not have, and what was repaired.
 
-    ``ranges`` are places of the log, ``messages`` the messages that are known to have been lost; one loss may be in
-    both. A message is in neither only where the result has it, or where it is among the ``expired``: in front of the
-    log's begin, as retention leaves it. ``groups_ahead`` had committed more than their queue has in the result: they
-    are set back to its end there, or would pass over the next messages. That is no loss.
+    ``ranges`` are parts of the log, ``messages`` the messages that are known to be lost; one loss may be in both. A
+    message that is in neither is in the result, or is ``expired``: it lay in front of the log's begin, where retention
+    deletes. ``groups_ahead`` are consumer groups whose committed offset was behind their queue's end in the result.
+    They are set back to that end, or they would skip the next messages. That is not a loss.
     """
 
     ranges: list[LostRange] = field(default_factory=list)
@@ -208,17 +209,17 @@ class LossAccount:
 
     @property
     def is_compared(self) -> bool:
-        """Whether no damaged file kept the tool from comparing: only then "lost nothing" is true."""
+        """Whether no damaged file prevented the comparison. Only then is "lost nothing" true."""
         return not any(one.is_damage for one in self.not_compared) and all(one.owner for one in self.misfiled)
 
     @property
     def message_count(self) -> int:
-        """How many messages are known to be lost."""
+        """The number of messages that are known to be lost."""
         return sum(one.count for one in self.messages)
 
     @property
     def filled_count(self) -> int:
-        """How many slots lead to no message."""
+        """The number of slots that point to no message."""
         return sum(one.end - one.begin for one in self.filled)
 
     def as_json(self, store: Path) -> dict[str, Any]:
@@ -237,7 +238,7 @@ class LossAccount:
         }
 
     def lines(self, store: Path, most: int) -> list[tuple[str, str]]:
-        """(label, text) for people, at most ``most`` of each kind."""
+        """(label, text) pairs for people, at most ``most`` of each kind."""
         ranges = [
             f"{StorePaths(store).name_of(one.path)}, offset {one.start}, {one.end - one.start} bytes: {one.reason}"
             for one in self.ranges
@@ -285,7 +286,7 @@ def _group_json(ahead: GroupAhead) -> dict[str, Any]:
 
 
 def _queue_of(message: LostMessages | None) -> dict[str, Any]:
-    """The fields of a place of the log by which its one message is known."""
+    """The queue fields for a range of the log whose only message is known."""
     if message is None:
         return {}
     return {"topic": message.topic, "queueId": message.queue_id, "queueOffset": message.begin}

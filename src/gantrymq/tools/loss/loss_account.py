@@ -1,14 +1,14 @@
-"""The account of loss of one result: queues, checkpoint and index of the old store against what was made.
+"""The account of loss of one result: queues, checkpoint and index of the old store against the result.
 
-The checkpoint and the index outlive a lost log file, and say how far the log reached. The queues say that too, and
-more (:mod:`gantrymq.tools.loss.queue_account`).
+The checkpoint and the index outlive a lost log file, and record how far the log reached. So do the queues, which have
+more evidence (:mod:`gantrymq.tools.loss.queue_account`).
 
 A rebuild keeps the units of damaged newest messages, so that their offsets are not assigned again
-(:mod:`gantrymq.tools.repair.queue_ends`). A reader checks no CRC and gets the record that lies there. Where only the
-bodyCRC of the record has a flipped bit, that record is the message, and it is not lost.
+(:mod:`gantrymq.tools.repair.queue_ends`). A reader checks no CRC and gets the record that lies there. If only the
+bodyCRC of the record has a flipped bit, the reader gets the whole message, so it is not lost.
 
-A recovery ends the log at its first damage. The queues say which messages were behind that; a record that was in no
-queue yet is named by its place.
+A recovery ends the log at its first damage. The queues show which messages were behind the end. Records that were in no
+queue yet are reported as a range of the log.
 
 Thread rule: one thread.
 """
@@ -41,21 +41,21 @@ from gantrymq.tools.read.record_lookup import RecordLookup, RecordsElsewhere
 
 
 class LogClaim(NamedTuple):
-    """The log reached at least up to ``end``, by the word of ``source``."""
+    """Evidence from ``source`` that the log reached at least to the physical offset ``end``."""
 
     end: int
     source: str
 
 
 class LogClaims(NamedTuple):
-    """The claim that reaches furthest, None where nothing says anything; and the files that could not be asked."""
+    """The claim that reaches furthest, or None, and the files that could not be read for claims."""
 
     furthest: LogClaim | None
     not_compared: Sequence[NotCompared]
 
 
 def log_claims(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> LogClaims:
-    """What checkpoint and index say. ``config`` has the sizes of index files, or else these say it themselves."""
+    """The claims of checkpoint and index. The number of slots comes from ``config``, else from the index files."""
     claims: list[LogClaim] = []
     not_compared: list[NotCompared] = []
     for said in (*_of_checkpoint(fs, paths), *_of_index(fs, paths, config)):
@@ -77,7 +77,7 @@ def _of_checkpoint(fs: FileSystem, paths: StorePaths) -> Iterator[LogClaim | Not
         yield NotCompared(path, cause_of(error))
         return
     page = decode_checkpoint(raw)
-    # -1 is RocketMQ's for a master that does not count.
+    # RocketMQ writes -1 for a master that does not count.
     if any(number < -1 for number in astuple(page)) or not encode_checkpoint(page).startswith(raw):
         yield NotCompared(path, "negative, or bytes where zeros should be")
         return
@@ -101,7 +101,7 @@ def _of_index(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> 
             continue
         said = list(_of_index_file(fs, paths.index / entry.name, slots, is_closed=is_closed))
         if not is_sure and any(isinstance(one, NotCompared) for one in said):
-            # The settings may be those of an index that is to be made: then the files say what they have.
+            # The settings may be those of an index that is not built yet. Then the files themselves give their slots.
             slots, is_sure = _slots_of_files(fs, paths, config), True
             said = list(_of_index_file(fs, paths.index / entry.name, slots, is_closed=is_closed))
         yield from said
@@ -123,7 +123,7 @@ def _of_index_file(fs: FileSystem, path: Path, slots: int, *, is_closed: bool) -
     except (OSError, StoreError, ValueError) as error:
         yield NotCompared(path, cause_of(error))
         return
-    # A header alone may be damaged: its last entry has to say the same.
+    # The header alone may be damaged, so the last entry must confirm it.
     end = header.end_phy_offset
     if len(last) == ENTRY_SIZE and decode_entry(last, 0).phy_offset == end > 0:
         yield LogClaim(end + 1, f"the index file {path.name}")
@@ -132,14 +132,14 @@ def _of_index_file(fs: FileSystem, path: Path, slots: int, *, is_closed: bool) -
         yield NotCompared(path, reason, is_damage=is_closed)  # a kill may come between the two
 
 
-BODY_CRC_AT = 8  # of a record
+BODY_CRC_AT = 8  # offset in a record
 _SAID = "that its body has another CRC, which differs in one bit"
 
 
 def forget_readable(account: LossAccount, result: ResultQueues, lookup: RecordLookup, end: int) -> None:
-    """Name the lost messages of ``account`` that readers of ``result`` get unchanged as repaired.
+    """Report the lost messages of ``account`` that readers of ``result`` get unchanged as repaired instead.
 
-    The log stays up to ``end``; ``lookup`` reads it.
+    ``end`` is the physical offset up to which the log is kept; ``lookup`` reads the log.
     """
 
     def is_readable(one: LostMessages) -> bool:
@@ -161,7 +161,9 @@ def forget_readable(account: LossAccount, result: ResultQueues, lookup: RecordLo
 
 
 def _has_flipped_crc(lookup: RecordLookup, place: int) -> bool:
-    """Whether the bodyCRC of a record differs from its body's in one bit: a bit of the body changes many of it."""
+    """Whether the stored bodyCRC differs from the body's CRC in exactly one bit. A damaged body would differ in
+    many.
+    """
     found = lookup.record(place)
     if found is None:
         return False
@@ -180,11 +182,11 @@ def take_account(
     roots: Sequence[StorePaths],
     lookup: RecordLookup,
 ) -> tuple[LossAccount, list[Suspect]]:
-    """What the store at ``old`` said it had and queues below ``roots``, made of the log in ``extent``, do not lead to.
+    """Compare the store at ``old`` with the queues below ``roots``, made from the log in ``extent``.
 
-    ``config`` has the sizes of the old store's files, and ``lookup`` reads the log. Whole records go up to ``log_end``;
-    those behind the end of the extent will not stay. ``ranges`` of the account are those of the extent, and what is
-    missing behind its end. The suspects are units that lead to a whole record, which is not at their offset.
+    Returns the losses and the suspects: units that lead to a whole record which is not at their offset. ``config`` has
+    the file sizes of the old store; ``lookup`` reads the log. Whole records reach to ``log_end``; those behind the end
+    of the extent will not stay. ``ranges`` of the account are those of the extent, and what is missing behind its end.
     """
     size = config.mapped_file_size_consume_queue
     result = ResultQueues(fs, roots, size)
@@ -203,9 +205,9 @@ def take_account(
 def missing_end(
     fs: FileSystem, old: StorePaths, config: MessageStoreConfig, extent: LogExtent, account: LossAccount
 ) -> list[LostRange]:
-    """What was behind the log's end, by the word of the queues, the checkpoint and the index.
+    """The missing range behind the log's end, according to the queues, the checkpoint and the index.
 
-    The ``account`` gets what of the checkpoint and the index could not be compared.
+    Adds the parts of checkpoint and index that could not be compared to ``account``.
     """
     said = log_claims(fs, old, config)
     account.not_compared += said.not_compared
@@ -224,7 +226,7 @@ def _range(old: StorePaths, config: MessageStoreConfig, start: int, end: int, re
 
 
 def recovery_account(paths: StorePaths, report: RecoveryReport, claims: LogClaims) -> LossAccount:
-    """What the store at ``paths`` does not have after the recovery; ``claims`` say how far the log reached before."""
+    """What the store at ``paths`` lost in the recovery; ``claims`` say how far the log reached before."""
     account, end = LossAccount(not_compared=list(claims.not_compared)), report.max_phy_offset
     account.groups_ahead = list(report.groups_ahead)
     for late in report.late_queues:

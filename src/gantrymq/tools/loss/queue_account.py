@@ -1,14 +1,14 @@
-"""What the consume queues said was there, against what the queues of a result lead to.
+"""Compares the old consume queues with the queues of a result.
 
-A unit of the old queue is evidence: this queue offset had a message, and it lay there. The result has the message if
-its own unit leads to a whole record. If not, the message is lost, unless the log was already without it (retention).
-Slots without an old unit count by their neighbours: the offsets of a queue have no gaps.
+A unit of the old queue is evidence that this queue offset had a message at this physical offset. The result has the
+message if its own unit leads to a whole record. Otherwise the message is lost, unless retention had already deleted it.
+The offsets of a queue have no gaps, so a slot without an old unit is judged by its neighbours.
 
-Units carry no checksum. A unit that cannot be true (a size that no record has, a place behind a place that follows) is
-no evidence, and where the log has a record for a slot, the record decides and not the unit. The same holds for a whole
-file that is missing or short, or whose units cannot be true or lead elsewhere than the records of their offsets (its
-bytes have moved, or are of another file). Such files are named, and are no loss: the result has what the log has for
-these slots, and a slot without a record is named by its neighbours.
+Units carry no checksum. An impossible unit (a size that no record has, a physical offset above that of a later unit) is
+no evidence. If the log has a record for a slot, the record decides, not the unit. The same holds for a whole file that
+is missing or short, or whose units are impossible or lead to other records than those of their offsets (its bytes have
+moved, or are of another file). Such files are reported, but are not a loss: the result has what the log has for these
+slots, and a slot without a record is reported because of its neighbours.
 
 Thread rule: one thread.
 """
@@ -41,14 +41,14 @@ _ELSEWHERE = "lead elsewhere than the records of their offsets"
 
 
 class DoubtfulUnits:
-    """What of the files of one old queue could not be compared with the result."""
+    """Collects which files of one old queue could not be compared with the result."""
 
     def __init__(self, files: QueueFiles) -> None:
         self._files = files
-        self._units: dict[tuple[int, str], tuple[int, int]] = {}  # file and fault: how many slots, and the first
+        self._units: dict[tuple[int, str], tuple[int, int]] = {}  # (file, fault): (number of slots, first slot)
 
     def see(self, first: int, is_false: NDArray[np.bool_], is_contradicted: NDArray[np.bool_]) -> None:
-        """Take note of the slots from ``first`` on whose unit says nothing true, or something else than the log."""
+        """Note the slots, from ``first`` on, whose unit is impossible or contradicts the log."""
         if not (is_false.any() or is_contradicted.any()):
             return
         files = self._files
@@ -62,7 +62,9 @@ class DoubtfulUnits:
                 self._units[base, fault] = count + len(of_file), begin
 
     def found(self, first: int, end: int, *, is_closed: bool) -> Iterator[NotCompared]:
-        """All of it, by file. The messages of the result are among the slots [first, end); -1 where there is none."""
+        """Everything that was noted, by file. The result has messages in the slots [first, end); ``first`` is -1
+        without any.
+        """
         files = self._files
         told: set[Path] = set()
         for (base, begin, stop), reason in joined(files.unreadable):
@@ -79,7 +81,7 @@ class DoubtfulUnits:
         for begin, end in files.missing():
             yield files.path_of(begin), f"missing: offsets {begin} to {end - 1}"
         for base, size in sorted(files.sizes.items()):
-            if size != files.file_size and (size or is_closed):  # a kill leaves an empty one
+            if size != files.file_size and (size or is_closed):  # a kill leaves an empty file
                 yield files.directory / offset_name(base), f"is {size} bytes long, not {files.file_size}"
         for base in sorted({base for base, _ in self._units}):
             faults = [
@@ -111,11 +113,11 @@ _NO_RECORD = "the log has no record of it, by those around it"
 
 @dataclass(frozen=True, slots=True)
 class LogExtent:
-    """The part of the log that a result was made of: whole records up to ``end``, but for the places in ``lost``.
+    """The part of the log that a result was made of: whole records up to ``end``, except the ranges in ``lost``.
 
-    In front of ``begin`` retention has removed the log, unless ``begins_too_late``: what was there was too young.
-    ``is_from_start`` says that nothing was removed. ``behind`` says why messages behind ``end`` are lost. What lies at
-    ``limit`` or behind it was not looked for.
+    Retention has deleted the log in front of ``begin``. ``begins_too_late`` says that the messages there were too young
+    for that, so they count as lost. ``behind`` is the reason for messages behind ``end``. Nothing at or behind
+    ``limit`` was read.
     """
 
     begin: int
@@ -127,12 +129,12 @@ class LogExtent:
 
     @property
     def is_from_start(self) -> bool:
-        """Whether the log has its first file, so that a message that is not there is lost and not expired."""
+        """Whether the log has its first file, so that a missing message is lost and not expired."""
         return self.begin == 0
 
 
 class Suspect(NamedTuple):
-    """A unit of an old queue leads to a place where a whole record lies, which is not at this offset of the new one."""
+    """A unit of an old queue that leads to a whole record, while the new queue has no message at this offset."""
 
     topic: str
     queue_id: int
@@ -143,7 +145,7 @@ class Suspect(NamedTuple):
 
 
 class QueueSlots(Protocol):
-    """The slots [first, end) of a queue; QueueFiles is one."""
+    """The slots [first, end) of a queue. QueueFiles implements it."""
 
     @property
     def first(self) -> int:
@@ -152,7 +154,7 @@ class QueueSlots(Protocol):
 
     @property
     def end(self) -> int:
-        """Behind the last slot."""
+        """One behind the last slot."""
         ...
 
     def units(self, begin: int, end: int) -> NDArray[np.uint8]:
@@ -161,7 +163,7 @@ class QueueSlots(Protocol):
 
 
 class LostPlaces:
-    """Ranges of the log, which may overlap, as arrays: where each begins, and the furthest end so far."""
+    """Ranges of the log, which may overlap, in arrays: their starts, and the furthest end up to each."""
 
     def __init__(self, ranges: Sequence[LostRange]) -> None:
         self._ranges = sorted(ranges, key=lambda one: one.start)
@@ -169,30 +171,30 @@ class LostPlaces:
         self._ends = np.maximum.accumulate(np.array([one.end for one in self._ranges], np.int64))
 
     def numbers(self, offsets: Int64s) -> Int64s:
-        """For each place the number of the last range that begins at or in front of it; -1 where it is in none."""
+        """For each physical offset the number of the last range that starts at or in front of it; -1 outside of all."""
         if not len(self._starts):
             return np.full(len(offsets), -1, np.int64)
         at = np.searchsorted(self._starts, offsets, side="right") - 1
         return np.where((at >= 0) & (offsets < self._ends[at]), at, -1)
 
     def has(self, offsets: Int64s) -> NDArray[np.bool_]:
-        """Which of the places lie in one of them."""
+        """Which of the physical offsets lie in a range."""
         return self.numbers(offsets) >= 0
 
     def has_between(self, low: int, high: int) -> bool:
-        """Whether one of them lies, if only in part, between two places."""
+        """Whether a range overlaps [low, high)."""
         return bool(((self._starts < high) & (self._ends > low)).any())
 
     def reason(self, offset: int) -> str | None:
-        """Why the log has no whole record at a place; None where it may have one."""
+        """The reason for which the log has no whole record at a physical offset; None outside of all ranges."""
         number = int(self.numbers(np.array([offset], np.int64))[0])
         return next((one.reason for one in self._ranges[number::-1] if offset < one.end), None) if number >= 0 else None
 
 
 class QueueAccount:
-    """Compares the queues of the store at ``old`` with those of a result. Use :meth:`compare` once.
+    """Compares the queues of the store at ``old`` with those of a result. Call one of its compare methods once.
 
-    Units that lead to records which are ``elsewhere`` in the result are no witnesses.
+    Units that lead to records which are ``elsewhere`` in the result are no evidence.
     """
 
     def __init__(
@@ -214,7 +216,7 @@ class QueueAccount:
         self.suspects: list[Suspect] = []
 
     def compare(self, roots: Sequence[StorePaths]) -> LossAccount:
-        """What the queues below ``roots`` do not have, each queue being below one of them at most."""
+        """What the queues below ``roots`` lack. Each queue is below one root at most."""
         new = {
             (topic, queue_id): path
             for root in roots
@@ -228,7 +230,9 @@ class QueueAccount:
     def compare_slots(
         self, found: Mapping[tuple[str, int], QueueSlots], takes_queue: Callable[[str, int], bool]
     ) -> LossAccount:
-        """What is not ``found``, of the queues that ``takes_queue`` takes. All units of ``found`` say one place."""
+        """What ``found`` lacks, of the queues that ``takes_queue`` accepts. All units of ``found`` point to one
+        place.
+        """
         self._says_places = False
         for name in sorted(found.keys() | self._old_names()):
             if takes_queue(*name) and not is_light(name[0]):
@@ -258,14 +262,14 @@ class QueueAccount:
             run = LostMessages(topic, queue_id, 0, state.first, -1, -1, _TOO_YOUNG)
             account.messages.insert(first_lost, run)
         lost_behind = [one.end for one in account.messages[first_lost:] if one.end > state.last]
-        # A queue without any message stays as it is where retention could have done the same.
+        # A queue without any message keeps its old files if retention could have left it so.
         is_kept = new is None and all(0 <= one.phy_offset < self._extent.begin for one in account.messages[first_lost:])
         if lost_behind and not is_kept:
             account.short_queues.append(ShortQueue(topic, queue_id, max(lost_behind), state.last))
         account.not_compared += state.doubtful.found(state.first, state.last, is_closed=self._is_closed)
 
     def _see(self, state: _QueueState, first: int, old: _Units, new: _Units) -> None:
-        """Some slots of a queue, of the old one and the new one."""
+        """Compare some slots of the old queue and the new one."""
         stays = new.is_real & (new.phy_offsets < self._extent.end)
         if stays.any():
             state.last = first + int(np.flatnonzero(stays)[-1]) + 1
@@ -288,7 +292,7 @@ class QueueAccount:
         is_unasked = ~has & old.is_real & (witness >= self._extent.limit)
         is_expired = ~has & old.is_real & (witness < self._extent.begin) & (not self._extent.begins_too_late)
         named = ~has & old.is_real & ~is_expired & ~is_unasked
-        # Without a unit of the old queue, the messages around the slot say that it had one.
+        # Without an old unit, the messages around the slot prove that it had one.
         is_old_blank = old.is_blank | is_expired | is_unasked
         unnamed = ~has & ~old.is_real & ~is_old_blank & (slots < state.end) & (seen | self._extent.is_from_start)
         unnamed |= ~has & ~named & new.is_real & ~is_old_blank
@@ -304,7 +308,7 @@ class QueueAccount:
             self._account.filled.append(FilledSlots(state.topic, state.queue_id, first + begin, first + end))
 
     def _lose(self, state: _QueueState, first: int, old: _Units, new: _Units, begin: int, end: int) -> None:
-        """Name the messages of some consecutive slots, neighbours with one reason as one."""
+        """Report the messages of consecutive slots, joined while the reason is the same."""
         places = np.where(old.is_real, old.phy_offsets, np.where(new.is_real, new.phy_offsets, -1))[begin:end]
         ends = places + np.where(old.is_real, old.sizes, new.sizes)[begin:end]
         ranges = self._lost.numbers(places)
@@ -333,9 +337,10 @@ class QueueAccount:
 
 @dataclass(slots=True)
 class _QueueState:
-    """What is known of a queue up to some slot.
+    """The state of a comparison of one queue up to some slot.
 
-    The new queue ends at ``end``, and the part of it that stays at ``last``; its first message is at ``first``.
+    The new queue ends at ``end``. Its messages that stay are in the slots from ``first`` (-1: none yet) to before
+    ``last``.
     """
 
     topic: str
@@ -348,7 +353,7 @@ class _QueueState:
 
 
 class _Units:
-    """Some units as columns, and what each can be."""
+    """Some units as columns, with what each unit is."""
 
     def __init__(self, raw: NDArray[np.uint8]) -> None:
         units = as_units(raw)
@@ -358,7 +363,7 @@ class _Units:
         self.is_blank = self.sizes == BLANK_UNIT_SIZE
         is_size = (self.sizes >= MIN_RECORD_SIZE) & (self.sizes <= _LARGEST_RECORD)
         self.is_real = is_size & (self.phy_offsets >= 0) & (self.phy_offsets < _FURTHEST)
-        # The log's first record is that of a queue's first unit: elsewhere a bit of an empty slot has flipped.
+        # Physical offset 0 belongs to a queue's first unit only. Elsewhere it is an empty slot with a flipped bit.
         rows = np.flatnonzero(self.is_real)[1:]
         self.is_real[rows] = self.phy_offsets[rows] > 0
 

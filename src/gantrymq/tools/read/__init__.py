@@ -1,1 +1,1 @@
-"""Reading the files of a store whatever is wrong with them: log, queues, index, and a disk that fails."""
+"""Reads the log, the queues and the index of a store that may be damaged, also from a failing disk."""

@@ -1,4 +1,4 @@
-"""Reading from a disk that does not give back everything: twice, then page by page; and directories it does not list.
+"""Reads from a failing disk: retries once, then reads page by page; and treats unlisted directories as empty.
 
 Thread rule: the caller's thread.
 """
@@ -21,9 +21,9 @@ _Answer = TypeVar("_Answer")
 
 
 def ask_twice(ask: Callable[[], _Answer]) -> _Answer:
-    """What ``ask`` returns; after a DiskError it is asked once more, and raises the second one.
+    """Return ``ask()``; after a DiskError call it once more, and let the second error through.
 
-    A tool goes on without what the disk does not give back: an error that passes must not cost the messages of a file.
+    A tool continues without the bytes that a disk cannot read. A transient error must not cost the messages of a file.
     """
     try:
         return ask()
@@ -32,7 +32,9 @@ def ask_twice(ask: Callable[[], _Answer]) -> _Answer:
 
 
 def read_part(fs: FileSystem, path: Path, position: int, length: int) -> bytes:
-    """At most ``length`` bytes of a file, asked for twice. Raises FileNotFoundError, DiskError and as ``fs`` does."""
+    """Read at most ``length`` bytes of a file, with one retry. Raises FileNotFoundError, DiskError, and what ``fs``
+    does.
+    """
 
     def read() -> bytes:
         file = fs.open(path)
@@ -45,9 +47,9 @@ def read_part(fs: FileSystem, path: Path, position: int, length: int) -> bytes:
 
 
 def read_by_pages(file: File, position: int, length: int, note: Callable[[int, int, str], None]) -> bytes:
-    """At most ``length`` bytes from ``position``; a page that the disk does not give back counts as zeros.
+    """Read at most ``length`` bytes from ``position``; an unreadable page reads as zeros.
 
-    ``note(start, end, error)`` hears of each such page, by its place in the file.
+    ``note(start, end, error)`` is called for each such page, with its positions in the file.
     """
     pages = []
     at, stop = position, position + length
@@ -63,10 +65,10 @@ def read_by_pages(file: File, position: int, length: int, note: Callable[[int, i
 
 
 class ReadableBytes:
-    """The bytes of ``file``, mapped. Pages that the disk does not give back count as zeros.
+    """The bytes of ``file``, mapped. Unreadable pages read as zeros.
 
-    ``array`` may only be looked at where :meth:`bring_in` was called for before; ``unreadable`` has the ranges
-    (0, begin, end) that were met, with the reasons.
+    *Invariant*: ``array`` may be read only where :meth:`bring_in` was called before. ``unreadable`` maps the unreadable
+    ranges (0, begin, end) to their reasons.
     """
 
     def __init__(self, file: File) -> None:
@@ -76,7 +78,7 @@ class ReadableBytes:
         self.unreadable: dict[tuple[int, int, int], str] = {}
 
     def bring_in(self, begin: int, end: int) -> None:
-        """Have the bytes [begin, end) in memory; where not all can be read ``array`` is a copy from now on."""
+        """Load the bytes [begin, end) into memory. If some are unreadable, ``array`` is a copy from then on."""
         if self._is_copy:
             return
         try:
@@ -88,19 +90,19 @@ class ReadableBytes:
         self.unreadable[0, begin, end] = reason
 
     def close(self) -> None:
-        """Close the file; ``array`` stays."""
+        """Close the file; ``array`` stays valid."""
         self._file.close()
 
 
 def cause_of(error: Exception) -> str:
-    """What the operating system says, without the path."""
+    """The operating system's message, without the path."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
     return error.cause if isinstance(error, DiskError) else getattr(error, "reason", str(error))
 
 
 def joined(pages: Mapping[tuple[int, int, int], str]) -> list[tuple[tuple[int, int, int], str]]:
-    """Unreadable (file, begin, end) with their reasons, in order; those of one file that touch as one."""
+    """The unreadable ranges (file, begin, end) with their reasons, in order; adjacent ranges of a file are merged."""
     ranges: list[tuple[tuple[int, int, int], str]] = []
     for (file, begin, end), reason in sorted(pages.items()):
         if ranges and ranges[-1][0][0] == file and begin <= ranges[-1][0][2]:
@@ -112,11 +114,12 @@ def joined(pages: Mapping[tuple[int, int, int], str]) -> list[tuple[tuple[int, i
 
 
 class ListedFileSystem:
-    """``inner``, where a directory of ``store`` that is not listed counts as empty, unless it is ``needed``.
+    """``inner``, with directories of ``store`` that cannot be listed treated as empty, unless they are ``needed``.
 
-    The disk does not give it back, or we may not read it; of a name that no topic has it may be another program's, and
-    raises. What lies outside of ``store``, such as what a tool writes, is as in ``inner``. ``unlisted`` says of each
-    such directory why. It is a FileSystem: everything else is the inner one's.
+    A directory cannot be listed if the disk or its permissions fail. If its name is not a possible topic, it may be
+    another program's, and the error is raised. Paths outside of ``store``, such as a tool's output, behave as in
+    ``inner``. ``unlisted`` maps each such directory to the reason. The class implements FileSystem; all other methods
+    are those of ``inner``.
     """
 
     def __init__(self, inner: FileSystem, store: Path, needed: Collection[Path]) -> None:
@@ -125,7 +128,7 @@ class ListedFileSystem:
         self.unlisted: dict[Path, str] = {}
 
     def scan(self, path: Path) -> list[Entry]:
-        """What is in a directory. Raises DiskError for a needed one, and outside of the store."""
+        """List a directory. Raises DiskError for a needed one, and outside of the store."""
         try:
             return ask_twice(lambda: self._inner.scan(path))
         except (DiskError, StorePermissionError) as error:
@@ -136,7 +139,7 @@ class ListedFileSystem:
             return []
 
     def open(self, path: Path, **options: Any) -> File:
-        """Open a file; one in a directory that the disk does not list counts as missing. Raises DiskError."""
+        """Open a file. A file in an unlisted directory counts as missing. Raises DiskError."""
         try:
             return self._inner.open(path, **options)
         except (DiskError, StorePermissionError):
@@ -145,7 +148,7 @@ class ListedFileSystem:
         raise FileNotFoundError(path)
 
     def exists(self, path: Path) -> bool:
-        """Whether there is a file or a directory; False in a directory that the disk does not list."""
+        """Whether a file or a directory exists; False in an unlisted directory."""
         try:
             return self._inner.exists(path)
         except (DiskError, StorePermissionError):
@@ -154,26 +157,26 @@ class ListedFileSystem:
         return False
 
     def _is_unlisted(self, path: Path) -> bool:
-        """Whether the disk does not list a directory; raises where it is needed, and outside of the store."""
+        """Whether a directory cannot be listed. Raises if it is needed, or outside of the store."""
         if path.is_relative_to(self._store):
             self.scan(path)
         return path in self.unlisted
 
     def roots(self) -> list[Path]:
-        """The directories that are not listed, but for those that lie in another one."""
+        """The unlisted directories, without those below another one."""
         return [path for path in sorted(self.unlisted) if not self.unlisted.keys() & set(path.parents)]
 
     def as_file_system(self) -> FileSystem:
-        """Itself, for a type checker that does not see what is passed on."""
+        """The same object, typed as a FileSystem."""
         return cast(FileSystem, self)
 
     def __getattr__(self, name: str) -> Any:
-        """What the inner file system does."""
+        """Forward to the inner file system."""
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._inner, name)
 
 
 def not_listed(listed: ListedFileSystem) -> list[NotCompared]:
-    """The directories that are not listed, for an account of loss: what is in them could not be compared."""
+    """The unlisted directories as entries of an account of loss: their contents could not be compared."""
     return [NotCompared(path, f"is not listed: {listed.unlisted[path]}") for path in listed.roots()]

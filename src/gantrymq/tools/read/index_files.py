@@ -1,4 +1,4 @@
-"""The index files of a store, their geometry, and how long the files of a store should be where some are damaged.
+"""The index files of a store and their geometry, and the file sizes of a store in which some files are damaged.
 
 Thread rule: plain functions.
 """
@@ -31,9 +31,10 @@ from gantrymq.tools.read.queue_files import queue_directories
 
 @dataclass(slots=True)
 class IndexFiles:
-    """``names`` are those of one size, oldest first; ``odd`` those of another, ``others`` what is no index file.
+    """The entries of the index directory.
 
-    ``slots`` and ``entries`` are 0 where no geometry explains the files.
+    ``names`` are the index files of one size, oldest first; ``odd`` those of another size; ``others`` are no index
+    files. ``slots`` and ``entries`` are 0 if no geometry explains the files.
     """
 
     directory: Path
@@ -46,14 +47,14 @@ class IndexFiles:
 
     @property
     def is_readable(self) -> bool:
-        """Whether there is something to read, and it is known how."""
+        """Whether there are index files and their geometry is known."""
         return bool(self.names) and self.slots > 0
 
 
 def find_index_files(
     fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]
 ) -> IndexFiles:
-    """Look at the directory; raises AmbiguousGeometryError where more than one geometry fits."""
+    """List the index directory. Raises AmbiguousGeometryError if more than one geometry fits."""
     found = IndexFiles(paths.index)
     entries = fs.scan(paths.index)
     named = [
@@ -73,7 +74,7 @@ def find_index_files(
 
 
 class _Only:
-    """A directory with only some of its names, as far as looking for a geometry goes."""
+    """A directory of which only some names are visible, with the methods that find_index_geometry needs."""
 
     def __init__(self, fs: FileSystem, names: Collection[str]) -> None:
         self._fs = fs
@@ -87,7 +88,7 @@ class _Only:
 
 
 class _Readable:
-    """A file whose unreadable pages count as zeros, as far as looking for a geometry goes."""
+    """A file whose unreadable pages read as zeros, with the methods that find_index_geometry needs."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -100,7 +101,7 @@ class _Readable:
         return data.array
 
     def fetch(self, position: int, length: int) -> None:
-        """Nothing: all of it is there."""
+        """Do nothing: all of the file is in memory."""
 
     def data_from(self, position: int) -> int:
         return self._file.data_from(position)
@@ -116,7 +117,7 @@ class _Readable:
 
 
 def unreadable_findings(root: Path, path: Path, data: ReadableBytes) -> Iterator[Finding]:
-    """A finding for each range of an index file that the disk does not give back; reads all of the file."""
+    """Yield a finding for each unreadable range of an index file. Reads the whole file."""
     data.bring_in(0, len(data.array))
     for (_, begin, end), reason in joined(data.unreadable):
         text = f"the disk does not give back bytes {begin} to {end}: {reason}; {REBUILD_INDEX}"
@@ -124,10 +125,10 @@ def unreadable_findings(root: Path, path: Path, data: ReadableBytes) -> Iterator
 
 
 def count_kept(fs: FileSystem, files: IndexFiles, checkpoint_ms: int) -> int:
-    """How many of the files a recovery after an abnormal exit keeps as they are (IndexService.load).
+    """The number of index files that a recovery after an abnormal exit keeps (IndexService.load).
 
-    ``checkpoint_ms`` is the checkpoint's indexMsgTimestamp. From the first one on that is not full, or newer than
-    that, they are filled again.
+    ``checkpoint_ms`` is the checkpoint's indexMsgTimestamp. The first file that is not full, or that is newer than the
+    checkpoint, and all files behind it are filled again.
     """
     before_ms = 0
     for number, name in enumerate(files.names):
@@ -144,7 +145,7 @@ def count_kept(fs: FileSystem, files: IndexFiles, checkpoint_ms: int) -> int:
 
 
 def queue_file_size(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]) -> int:
-    """That of most files of the consume queues, unless it is given; raises ConfigError (geometry.settled_size)."""
+    """The size of most consume queue files, unless it is given. Raises ConfigError (geometry.settled_size)."""
     found, _ = queue_directories(fs, paths.consume_queue)
     sizes = [file.size_bytes for _, _, path in found for file in offset_files(fs, [path])]
     whole = [size for size in sizes if size % UNIT_SIZE == 0]
@@ -154,9 +155,9 @@ def queue_file_size(fs: FileSystem, paths: StorePaths, config: MessageStoreConfi
 def store_sizes(
     fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str], *, index: bool
 ) -> MessageStoreConfig:
-    """``config`` with the sizes that most files say; with ``index`` the geometry of index files too.
+    """``config`` with the sizes that most files have; with ``index`` also the geometry of the index files.
 
-    Raises AmbiguousGeometryError, ConfigError. Index files that no geometry explains say nothing.
+    Index files that no geometry explains are ignored. Raises AmbiguousGeometryError, ConfigError.
     """
     config = replace(
         config,
@@ -174,7 +175,7 @@ def store_sizes(
 def found_sizes(
     fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]
 ) -> MessageStoreConfig:
-    """As :func:`store_sizes` with the index, for who only reads it: without a known geometry that of ``config``."""
+    """As :func:`store_sizes` with the index, for readers: an unknown geometry leaves that of ``config``."""
     try:
         return store_sizes(fs, paths, config, given, index=True)
     except StoreError:

@@ -1,11 +1,11 @@
-"""Which part of the log each file holds, and whether retention can have removed what is missing in front.
+"""Finds which part of the log each file holds, and whether retention can have deleted a missing beginning.
 
-Every record says where it lies. A file whose records all say that they lie equally far away, by whole files, has the
-wrong name: it was renamed, swapped with another or copied over one. It counts as the part that its records name, unless
-the file of that name has that part; then it is a copy.
+Every record carries its physical offset. If all records of a file are off by the same number of whole files, the file
+has the wrong name: it was renamed, swapped with another or copied over one. It counts as the part that its records
+name, unless the file of that name has that part; then it is a copy.
 
-Retention deletes a file when it is older than fileReservedTime. What lay in front of the first record that is left was
-stored shortly before that record.
+Retention deletes a file when it is older than fileReservedTime. The messages in front of the first record that is left
+were stored shortly before it.
 
 Thread rule: plain functions.
 """
@@ -25,17 +25,17 @@ from gantrymq.store.paths import StorePaths
 from gantrymq.tools.read.log_reader import LogFile, LogFileReader, log_files
 
 LEFT_OUT = "it is a copy of another one, or its name is no place of the log"
-"""Why a file is left out."""
+"""The reason for which a file is left out."""
 
 _FIRST_LOOK_BYTES = 64 << 10
-_TELLING = 2  # records that agree: in any one a bit may be flipped
+_TELLING = 2  # records that must agree, because a bit of a single one may be flipped
 
 
 def placed_files(fs: FileSystem, paths: StorePaths, size: int) -> tuple[list[LogFile], list[Path]]:
-    """The files of the log in order, each at its place and as long as files are to be at most; and what is left out.
+    """The log files in order, each at its true place and at most ``size`` bytes long; and the files left out.
 
-    What is left out is a file of the log: a copy of another one, or one whose name is no multiple of ``size`` and whose
-    records do not say more.
+    A file that is left out is a copy of another one, or its name is not a multiple of ``size`` and its records do not
+    name a free place.
     """
     named, _ = log_files(fs, paths)
     kept: dict[int, LogFile] = {}
@@ -61,7 +61,7 @@ def placed_files(fs: FileSystem, paths: StorePaths, size: int) -> tuple[list[Log
 
 
 def _others(fs: FileSystem, paths: StorePaths, named: Collection[Path], size: int) -> list[Path]:
-    """Files without the name of a log file, as long as one."""
+    """Files of the length of a log file without the name of one."""
     entries = [(directory / entry.name, entry) for directory in paths.commit_logs for entry in fs.scan(directory)]
     return [
         path for path, entry in entries if path not in named and not entry.is_directory and entry.size_bytes == size
@@ -69,7 +69,7 @@ def _others(fs: FileSystem, paths: StorePaths, named: Collection[Path], size: in
 
 
 def _told_base(fs: FileSystem, file: LogFile, size: int) -> int | None:
-    """Where the file begins by the word of its records; None where they do not agree on a place for a file."""
+    """The physical offset at which the file begins according to its records; None if they do not agree on one."""
     first = replace(file, size_bytes=min(file.size_bytes, _FIRST_LOOK_BYTES))
     distances = _distances(fs, first, _TELLING)
     if len(distances) < _TELLING and first != file:
@@ -79,12 +79,12 @@ def _told_base(fs: FileSystem, file: LogFile, size: int) -> int | None:
     told = {file.base + distance for distance in distances if distances.count(distance) >= _TELLING}
     if len(told) != 1 or (base := told.pop()) % size or base < 0:
         return None
-    whole = _distances(fs, file, None)  # a part of the file may have been copied over the rest
+    whole = _distances(fs, file, None)  # a part of the file may have been copied over another one
     return base if 2 * whole.count(base - file.base) > len(whole) else None
 
 
 def _distances(fs: FileSystem, file: LogFile, least: int | None) -> list[int]:
-    """How far each record is from where it says that it lies, up to where ``least`` records say the same."""
+    """How far each record's physical offset field is off. Stops when ``least`` records agree, or one is right."""
     found: list[int] = []
     try:
         for event in LogFileReader(fs, file):
@@ -114,7 +114,9 @@ _HOUR_MS = 3_600_000
 def is_younger_than_retention(
     fs: FileSystem, files: Sequence[LogFile], config: MessageStoreConfig, clock: Clock
 ) -> bool:
-    """Whether the first record that is left is so young that no time can have expired what was in front of it."""
+    """Whether the first record that is left is younger than fileReservedTime, so that retention deleted nothing
+    by age.
+    """
     for file in files if files and files[0].base else ():
         stored_ms = _first_stored_ms(fs, replace(file, size_bytes=min(file.size_bytes, _LOOK_BYTES)))
         if stored_ms is None:

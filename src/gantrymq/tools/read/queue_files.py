@@ -1,4 +1,4 @@
-"""One consume queue as its files lie in their directory: its units, wherever files are missing or end early.
+"""One consume queue as files in a directory, of which some may be missing or short.
 
 Thread rule: belongs to one thread. No file stays open.
 """
@@ -32,11 +32,10 @@ _LOOK_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class QueueFiles:
-    """The files of queue ``queue_id`` of ``topic``: ``sizes`` are their lengths by the offset in their name.
+    """The files of queue ``queue_id`` of ``topic``; ``sizes`` has their lengths in bytes by the offset in their name.
 
-    ``end`` is behind the last unit that is not all zeros; ``first`` the first offset that a file holds. Both count
-    units, as queue offsets do. ``unreadable`` has the bytes (file's offset, begin, end) that the disk did not give
-    back, with the reason; they count as zeros.
+    ``first`` is the first queue offset that a file holds, ``end`` is behind the last unit that is not all zeros.
+    ``unreadable`` maps (file's offset, begin, end) of unreadable bytes to the reason; they read as zeros.
     """
 
     fs: FileSystem
@@ -51,7 +50,7 @@ class QueueFiles:
     end: int = 0
 
     def load(self) -> None:
-        """Look at the directory, and for the end of the units."""
+        """List the directory and find the end of the units."""
         for entry in self.fs.scan(self.directory):
             base = None if entry.is_directory or entry.is_special else parse_offset_name(entry.name)
             if base is None:
@@ -63,13 +62,13 @@ class QueueFiles:
             self.end = self._find_end()
 
     def look_again(self) -> None:
-        """Forget the first files where they are gone by now: a writer's retention has removed them."""
+        """Forget the first files that a writer's retention has deleted meanwhile."""
         found = {entry.name for entry in self.fs.scan(self.directory)}
         for base in sorted(self.sizes):
             if offset_name(base) in found:
                 self.first = base // UNIT_SIZE
                 return
-            if len(self.sizes) > 1:  # it never takes the last one
+            if len(self.sizes) > 1:  # retention never deletes the last one
                 del self.sizes[base]
 
     def _find_end(self) -> int:
@@ -84,7 +83,7 @@ class QueueFiles:
         return self.first
 
     def _is_hole(self, base: int, start: int, length: int) -> bool:
-        """Whether the file system knows that these bytes are zeros: most of a new file are."""
+        """Whether the file system reports these bytes as a hole, as most of a new file is."""
         try:
             file = ask_twice(lambda: self.fs.open(self.directory / offset_name(base)))
         except FileNotFoundError:
@@ -100,12 +99,12 @@ class QueueFiles:
             file.close()
 
     def path_of(self, queue_offset: int) -> Path:
-        """The file that a slot is in, or would be."""
+        """The path of the file of a slot, which may not exist."""
         base = queue_offset * UNIT_SIZE // self.file_size * self.file_size
         return self.directory / offset_name(base)
 
     def units(self, begin: int, end: int) -> NDArray[np.uint8]:
-        """The bytes of the slots [begin, end); zeros where no file has them."""
+        """The bytes of the slots [begin, end); zeros for slots that are in no file."""
         out = np.zeros((end - begin) * UNIT_SIZE, np.uint8)
         start, stop = begin * UNIT_SIZE, end * UNIT_SIZE
         at = start
@@ -120,13 +119,13 @@ class QueueFiles:
 
     @property
     def begin(self) -> int:
-        """Where unit 0 points; 0 where no file has it."""
+        """The physical offset in unit 0; 0 if no file has it."""
         return decode_entry(self.units(0, 1).tobytes()).phy_offset
 
     def last_phy_offset(self, base: int) -> int:
-        """Where the last unit of a file points that is no pre-blank; 0 where it has no other."""
+        """The physical offset in the last unit of a file that is not blank; 0 if there is none."""
         begin, end = base // UNIT_SIZE, (base + self.sizes[base]) // UNIT_SIZE
-        for start in (end - 1, begin):  # the whole file only where the last unit does not say it
+        for start in (end - 1, begin):  # read the whole file only if its last unit is blank
             units = as_units(self.units(start, end))
             real = units["phy_offset"][units["size"] != BLANK_UNIT_SIZE]
             if len(real):
@@ -134,7 +133,7 @@ class QueueFiles:
         return 0
 
     def missing(self) -> Iterator[tuple[int, int]]:
-        """The slots [begin, end) of each file that is missing between the first and the last."""
+        """Yield the slots [begin, end) of each file that is missing between the first and the last."""
         bases = sorted(self.sizes)
         for before, after in pairwise(bases):
             if after > before + self.file_size:
@@ -160,17 +159,17 @@ class QueueFiles:
 
 
 def as_units(raw: NDArray[np.uint8]) -> NDArray[np.void]:
-    """Bytes of whole units as an array of UNIT_DTYPE."""
+    """View the bytes of whole units as an array of UNIT_DTYPE."""
     return raw.view(UNIT_DTYPE)
 
 
 def begin_of(fs: FileSystem, directory: Path, file_size: int, topic: str, queue_id: int) -> int:
-    """Where unit 0 of a queue below ``directory`` points; 0 where it has none. It takes one look, at one file."""
+    """The physical offset in unit 0 of a queue below ``directory``; 0 if there is none. Reads one file."""
     return QueueFiles(fs, directory / topic / str(queue_id), topic, queue_id, file_size, {0: file_size}).begin
 
 
 def place_of_unit(fs: FileSystem, directory: Path, file_size: int, topic: str, queue_id: int, queue_offset: int) -> int:
-    """Where a unit of a queue below ``directory`` leads; -1 where there is none."""
+    """The physical offset in a unit of a queue below ``directory``; -1 if there is none."""
     if not is_topic_storable(topic) or min(queue_id, queue_offset) < 0:
         return -1
     base = queue_offset * UNIT_SIZE // file_size * file_size
@@ -180,7 +179,7 @@ def place_of_unit(fs: FileSystem, directory: Path, file_size: int, topic: str, q
 
 
 class ResultQueues:
-    """The queues below ``roots``, each of which is below one of them at most, slot by slot."""
+    """Single slots of the queues below ``roots``. Each queue is below one root at most."""
 
     def __init__(self, fs: FileSystem, roots: Sequence[StorePaths], file_size: int) -> None:
         self._fs = fs
@@ -188,11 +187,11 @@ class ResultQueues:
         self._file_size = file_size
 
     def stands(self, queue: tuple[str, int], queue_offset: int, phy_offset: int) -> bool:
-        """Whether the unit of a slot leads to this place."""
+        """Whether the unit of a slot points to ``phy_offset``."""
         return phy_offset >= 0 and self._place(queue, queue_offset) == phy_offset
 
     def has(self, queue: tuple[str, int], queue_offset: int) -> bool:
-        """Whether a slot leads to any message."""
+        """Whether the unit of a slot points to any message."""
         return self._place(queue, queue_offset) >= 0
 
     def _place(self, queue: tuple[str, int], queue_offset: int) -> int:
@@ -203,7 +202,9 @@ class ResultQueues:
 
 
 def end_of(fs: FileSystem, roots: Sequence[StorePaths], config: MessageStoreConfig, topic: str, queue_id: int) -> int:
-    """Behind the last unit of a queue, which is below one of ``roots`` at most; 0 where it is below none."""
+    """The queue offset behind the last unit of a queue, which is below one of ``roots`` at most; 0 if it is
+    below none.
+    """
     end = 0
     for root in roots:
         directory = root.consume_queue / topic / str(queue_id)
@@ -214,7 +215,9 @@ def end_of(fs: FileSystem, roots: Sequence[StorePaths], config: MessageStoreConf
 
 
 def queue_directories(fs: FileSystem, directory: Path) -> tuple[list[tuple[str, int, Path]], list[Path]]:
-    """(topic, queue id, directory) of every consume queue below ``directory``, sorted; and what else is there."""
+    """(topic, queue id, directory) of every consume queue below ``directory``, sorted; and the paths of other
+    entries.
+    """
     queues, others = [], []
     for topic in fs.scan(directory):
         if not topic.is_directory:
@@ -232,7 +235,7 @@ def queue_directories(fs: FileSystem, directory: Path) -> tuple[list[tuple[str, 
 
 
 def unreadable_ext_pages(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
-    """A finding for each range of the extended units that the disk does not give back. Reads all of them."""
+    """Yield a finding for each unreadable range of the extended units. Reads all of them."""
     for topic, queue_id, directory in queue_directories(fs, paths.consume_queue_ext)[0]:
         for file in offset_files(fs, [directory]):
             pages: dict[tuple[int, int, int], str] = {}

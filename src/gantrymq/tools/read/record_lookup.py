@@ -1,11 +1,11 @@
-"""Records at given places of the log, many at a time: for units and index entries that need a second look.
+"""Reads records at given physical offsets, many at a time, to check units and index entries once more.
 
-The claims of a record (its queue, its offset in it, its time) are read without its CRC, so that a record with a damaged
-body still says which message it was.
+The claim of a record (its topic, queue, queue offset, time) is read without its CRC, so that a record with a damaged
+body still shows which message it was.
 
-A record that the result has under another queue proves that the old unit says nothing of the queue it stands in: a
-piece of another queue's file was written over it. This does not count for a record whose name has a flipped bit, which
-does not lie between the messages around its slot.
+If the result has a record under another queue, the old unit that points to it is no evidence for its own queue: a piece
+of another queue's file was written over it. This does not apply to a record whose topic or queue id has a flipped bit.
+Such a record does not lie between the messages around its slot.
 
 Thread rule: belongs to one thread; one file is open at a time.
 """
@@ -36,7 +36,7 @@ _MOST_BYTES = 32 << 20
 
 
 class RecordLookup:
-    """``file_at(phy_offset)`` says which file holds a place, None where none does."""
+    """``file_at(phy_offset)`` returns the log file that holds a physical offset, or None."""
 
     def __init__(self, fs: FileSystem, file_at: Callable[[int], LogFile | None]) -> None:
         self._fs = fs
@@ -44,9 +44,9 @@ class RecordLookup:
         self._open: tuple[LogFile, File] | None = None
 
     def read(self, phy_offsets: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], RecordBatch]]:
-        """(which of ``phy_offsets``, their records) piece by piece; SIZE is 0 where no whole record begins.
+        """Yield (indexes into ``phy_offsets``, their records) piece by piece; SIZE is 0 where no whole record begins.
 
-        The records' PHY_OFFSET is what they say of themselves.
+        PHY_OFFSET of a record is the value in the record.
         """
         raws: list[bytes] = []
         held, begin, total = 0, 0, len(phy_offsets)
@@ -58,13 +58,15 @@ class RecordLookup:
                 raws, held, begin = [], 0, number
 
     def record(self, phy_offset: int) -> tuple[bytes, Layout] | None:
-        """The bytes of the record at a place; None where no whole record begins. No CRC is looked at."""
+        """The bytes and the layout of the record at ``phy_offset``; None if no whole record begins there. Checks no
+        CRC.
+        """
         raw = self._raw(phy_offset)
         layout = read_layout(memoryview(raw), 0, len(raw))
         return (raw, layout) if isinstance(layout, Layout) else None
 
     def topic_and_end(self, phy_offset: int) -> tuple[str, int] | None:
-        """The topic of the record at a place by its own word, and where it ends; None where no whole record begins."""
+        """The topic in the record at ``phy_offset`` and the physical offset of its end; None without a whole record."""
         found = self.record(phy_offset)
         if found is None:
             return None
@@ -81,7 +83,7 @@ class RecordLookup:
         return RecordBatch(0, buffer, columns, count)
 
     def _raw(self, phy_offset: int) -> bytes:
-        """The bytes of the record at a place by the size that it says; empty where that cannot be."""
+        """The bytes of the record at ``phy_offset``, as many as its size field says; empty if that is impossible."""
         file = self._file(phy_offset)
         if file is None:
             return b""
@@ -108,14 +110,14 @@ class RecordLookup:
         return self._open
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the open file."""
         if self._open is not None:
             self._open[1].close()
             self._open = None
 
 
 class RecordClaim(NamedTuple):
-    """The record at ``phy_offset`` says that it is this message."""
+    """The message that the record at ``phy_offset`` says it is."""
 
     topic: str
     queue_id: int
@@ -126,7 +128,7 @@ class RecordClaim(NamedTuple):
 
 
 def claims_at(lookup: RecordLookup, places: Iterable[int]) -> dict[int, RecordClaim]:
-    """By place, what the record there says; without the places where no record begins."""
+    """The claims of the records at ``places``, by physical offset, without places where no record begins."""
     ordered = sorted(set(places))
     claims: dict[int, RecordClaim] = {}
     for numbers, batch in lookup.read(np.array(ordered, np.int64)):
@@ -137,7 +139,7 @@ def claims_at(lookup: RecordLookup, places: Iterable[int]) -> dict[int, RecordCl
 
 
 def claim_of(batch: RecordBatch, row: int, place: int) -> RecordClaim:
-    """What the record of a row, which lies at ``place``, says."""
+    """The claim of the record in a row, which lies at ``place``."""
     column = batch.columns[:, row].tolist()
     topic_at, length = column[codes.TOPIC_AT], column[codes.TOPIC_LENGTH]
     return RecordClaim(
@@ -152,10 +154,11 @@ def claim_of(batch: RecordBatch, row: int, place: int) -> RecordClaim:
 
 @dataclass(frozen=True, slots=True)
 class RecordsElsewhere:
-    """Asked by :class:`gantrymq.tools.loss.queue_account.QueueAccount`.
+    """Finds units that lead to a record which the result has under another queue.
 
-    ``stands(queue, queue offset, place)`` says whether the result has this record there, ``has(queue, queue offset)``
-    whether it has any. ``old_place(topic, queue id, queue offset)`` is where the old unit leads.
+    :class:`gantrymq.tools.loss.queue_account.QueueAccount` uses it. ``stands(queue, queue offset, place)`` says whether
+    the result has this record there, ``has(queue, queue offset)`` whether it has any. ``old_place(topic, queue id,
+    queue offset)`` is the physical offset in the old unit.
     """
 
     lookup: RecordLookup
@@ -164,7 +167,9 @@ class RecordsElsewhere:
     old_place: Callable[[str, int, int], int]
 
     def which(self, queue: QueueName, slots: Int64s, places: Int64s) -> NDArray[np.bool_]:
-        """Which of these units of ``queue``, by slot and place, lead to a record that is elsewhere in the result."""
+        """Which of these units of ``queue`` (slots and physical offsets) lead to a record that is elsewhere in the
+        result.
+        """
         claims = claims_at(self.lookup, places.tolist())
         found = np.zeros(len(slots), np.bool_)
         for row, (slot, place) in enumerate(zip(slots.tolist(), places.tolist(), strict=True)):
@@ -176,6 +181,6 @@ class RecordsElsewhere:
     def _is_at_home(self, queue: QueueName, slot: int, place: int) -> bool:
         if not self.stands(queue, slot, place):
             return False
-        # Nothing stands in front of offset 0: a record that wrongly says it would begin its queue anew.
+        # Offset 0 has no neighbour in front: a record that wrongly carries it would restart its queue.
         is_between_others = slot > 0 and self.has(queue, slot + 1) and self.has(queue, slot - 1)
         return is_between_others or self.old_place(*queue, slot) == place

@@ -1,1 +1,1 @@
-"""What rebuild and salvage decide and write: records and queues in their right place, a clean log."""
+"""What rebuild and salvage repair and write: records and queue files in the right place, and a clean log."""

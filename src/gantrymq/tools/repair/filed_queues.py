@@ -1,11 +1,11 @@
-"""The consume queues of a store as they should lie: each file under the name of the queue that its entries are of.
+"""Finds queue files that lie in the wrong directory, and reads the old queues as if they lay in the right one.
 
-A queue's old units say what was there (:mod:`gantrymq.tools.loss.queue_account`), where it began, and which offsets
-were given out. Where its directory was swapped, renamed or copied they would say so of another queue. Old queues are
-read through :func:`filed`, where such files have the name that they should have, or none; :class:`FiledQueues` finds
-them.
+The units of old queues are evidence of which messages existed (:mod:`gantrymq.tools.loss.queue_account`), where a queue
+began, and which offsets were given out. If a directory was swapped, renamed or copied, that evidence would be credited
+to the wrong queue. Old queues are therefore read through :func:`filed`, which shows such files under their right name,
+or hides them. :class:`FiledQueues` finds them.
 
-Thread rule: as the file system inside, when :meth:`FiledQueues.look` has returned.
+Thread rule: as the inner file system, after :meth:`FiledQueues.look` has returned.
 """
 
 from __future__ import annotations
@@ -29,27 +29,28 @@ from gantrymq.tools.read.log_reader import LogFile
 from gantrymq.tools.read.record_lookup import RecordLookup, claims_at
 
 FiledAs = Mapping[Path, Path | None]
-"""Where each file that is misfiled should lie; None: nowhere."""
+"""The right path of each misfiled file; None: the file is hidden."""
 
 
 class FiledFileSystem:
-    """``inner``, where each file of ``filed_as`` has its other name, or none. For reading.
+    """``inner`` with the files of ``filed_as`` under their right names. For reading only.
 
-    It is a FileSystem: everything else is the inner one's.
+    It implements FileSystem; all other methods are those of ``inner``.
     """
 
     def __init__(self, inner: FileSystem, filed_as: FiledAs) -> None:
         self._inner = inner
         self._filed_as = dict(filed_as)
         self._sources = {target: source for source, target in filed_as.items() if target is not None}
-        # By directory, the names there that lead to such a file: itself, and the directories above it.
+        # By directory: the names in it that lead to such a file, which are the file itself and the directories above
+        # it.
         self._names = defaultdict[Path, set[str]](set)
         for target in self._sources:
             for one in (target, *target.parents[:-1]):
                 self._names[one.parent].add(one.name)
 
     def scan(self, path: Path) -> list[Entry]:
-        """What is in a directory."""
+        """List a directory, with moved files under their right names."""
         entries = {one.name: one for one in self._inner.scan(path) if path / one.name not in self._filed_as}
         for name in self._names.get(path, ()):
             source = self._sources.get(path / name)
@@ -61,32 +62,32 @@ class FiledFileSystem:
         return [entries[name] for name in sorted(entries)]
 
     def open(self, path: Path, **options: Any) -> File:
-        """Open a file by the name that it should have."""
+        """Open a file by its right name. Raises FileNotFoundError for a hidden one."""
         source = self._sources.get(path)
         if source is None and path in self._filed_as:
             raise FileNotFoundError(path)
         return self._inner.open(source or path, **options)
 
     def exists(self, path: Path) -> bool:
-        """Whether there is a file or a directory of that name."""
+        """Whether a file or a directory has this name."""
         if path in self._sources or path in self._names:
             return True
         return path not in self._filed_as and self._inner.exists(path)
 
     def __getattr__(self, name: str) -> Any:
-        """What the inner file system does."""
+        """Forward to the inner file system."""
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._inner, name)
 
 
 def filed(fs: FileSystem, filed_as: FiledAs) -> FileSystem:
-    """``fs`` with each file under the name that it should have."""
+    """``fs`` with each file under its right name."""
     return cast(FileSystem, FiledFileSystem(fs, filed_as)) if filed_as else fs
 
 
 class FiledQueues:
-    """Where the queue files of the store at ``paths`` should lie, by the records in ``files`` of the log."""
+    """Finds the right place of the queue files of the store at ``paths``, from the records in the log ``files``."""
 
     def __init__(self, paths: StorePaths, files: Sequence[LogFile]) -> None:
         self._paths = paths
@@ -97,7 +98,7 @@ class FiledQueues:
         self.filed_as: dict[Path, Path | None] = {}
 
     def look(self, fs: FileSystem) -> None:
-        """Find the files that are of another queue."""
+        """Find the files that belong to another queue."""
         if not self._files:
             return
         with closing(RecordLookup(fs, self._file_at)) as lookup:
@@ -125,10 +126,10 @@ class FiledQueues:
         return self._paths.consume_queue / one.owner.topic / str(one.owner.queue_id) / offset_name(base)
 
     def look_for_foreign(self, extent: LogExtent) -> None:
-        """Pass over the files whose entries lead into records, of which ``extent`` has lost none: of another store.
+        """Hide files of another store: those whose entries point into records although ``extent`` lost none there.
 
-        Where most files are such, it is the log
-        that is of another store, or was replaced, and they are witnesses.
+        If that is true of half of the files or more, the log is the one that was replaced. Then no file is hidden, and
+        all of them count as evidence.
         """
         lost = LostPlaces(extent.lost)
         foreign = [one for one in self._judged if one.owner is None and self._is_foreign(one, extent, lost)]
@@ -143,7 +144,7 @@ class FiledQueues:
 
     @property
     def misfiled(self) -> list[MisfiledQueue]:
-        """What was found, by directory and the queue that it is of."""
+        """What was found, by directory and true queue."""
         found = Counter[tuple[Path, QueueName | None]]()
         for one in self._judged:
             if one.owner is not None:
@@ -154,7 +155,7 @@ class FiledQueues:
         return [MisfiledQueue(path, owner, count) for (path, owner), count in ordered]
 
     def without_own_files(self) -> list[Path]:
-        """The directories of queues in which no file is of that queue."""
+        """The directories of queues in which no file belongs to that queue."""
         paths = [one.file.path for one in self._judged]
         return sorted({path.parent for path in paths} - {path.parent for path in paths if path not in self.filed_as})
 

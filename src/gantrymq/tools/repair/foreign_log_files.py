@@ -1,12 +1,13 @@
-"""Files of the commit log that are of another store, by the queues of this one.
+"""Finds commit log files that belong to another store, by the consume queues of this one.
 
-A file of another store under the name of one of this store's files is whole, and its records say that they lie where
-they lie. Only the queues tell: their entries lead into the file, and no record begins there; and none of its records is
-where the entry of its queue offset leads. Without them such records would take the places of the messages that they
-overwrote, and none of these would be missed.
+A file of another store under the name of one of this store's files is whole, and its records carry the physical offsets
+at which they lie. Only the queues show the difference: their entries point into the file where no record begins, and
+none of its records lies where the entry of its queue offset points. Unnoticed, such records would take the places of
+the messages that they overwrote, and no loss would be reported.
 
-It may be the queues that are of another store, or of a copy of this one that went on by itself. So a file is left out
-where most files are of this store by its queues, one behind it is, too; else its records count, and that is told.
+The queues may also be the ones of another store, or of a copy of this store that went on separately. A file is
+therefore left out only if more files of the log match the queues than are foreign by them, and a matching file lies
+behind it. Otherwise its records count, and the doubt is reported.
 
 Thread rule: plain functions.
 """
@@ -38,9 +39,9 @@ from gantrymq.tools.read.record_lookup import RecordClaim, claim_of
 OF_ANOTHER_STORE = "a file of another store: no entry of a queue leads to any of its records"
 IN_DOUBT = "no entry of a queue leads to any of its records: it is of another store, or the queues are"
 
-_LOOKED_AT = 16  # records of a file, of which an entry leads to one where the file is of this store
-_TELLING = 8  # records of a file, and entries that lead to where none begins
-_HARDLY_ANY = 20  # one entry of so many may lead to a record that says its offset, by chance
+_LOOKED_AT = 16  # records of a file; in a file of this store an entry leads to one of them
+_TELLING = 8  # least number of records of a file, and of entries that lead to no record in it
+_HARDLY_ANY = 20  # one entry in 20 may by chance lead to a record of its offset
 _UNITS_AT_ONCE = 1 << 18
 _FIRST_LOOK_BYTES = 64 << 10
 
@@ -50,9 +51,9 @@ PlaceOf = Callable[[RecordClaim], int]
 def mark_foreign(
     fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, files: Sequence[LogFile]
 ) -> list[LogFile]:
-    """The ``files`` of a log, those of another store with the reason why they are left out, or are in doubt.
+    """Return ``files`` of a log, with the reason set in those that are left out or in doubt.
 
-    A file of this store costs the reading of its first records and of one queue entry.
+    For a file of this store this reads its first records and one queue entry.
     """
 
     def place_of(claim: RecordClaim) -> int:
@@ -73,12 +74,12 @@ def mark_foreign(
 
 
 def not_compared(files: Sequence[LogFile]) -> list[NotCompared]:
-    """What a report says of files in doubt."""
+    """The entries of a report for the files in doubt."""
     return [NotCompared(file.path, file.doubt) for file in files if file.doubt]
 
 
 def _is_own(fs: FileSystem, file: LogFile, place_of: PlaceOf) -> bool:
-    """Whether an entry leads to one of the first records."""
+    """Whether an entry leads to one of the first records of the file."""
     first = replace(file, size_bytes=min(file.size_bytes, _FIRST_LOOK_BYTES))
     claims = (claim_of(batch, row, place) for batch in _batches(fs, first) for row, place in _rows_at_home(batch))
     return any(place_of(claim) == claim.phy_offset for claim in islice(claims, _LOOKED_AT))
@@ -87,7 +88,7 @@ def _is_own(fs: FileSystem, file: LogFile, place_of: PlaceOf) -> bool:
 def _foreign(
     fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, files: Sequence[LogFile], doubted: Sequence[int]
 ) -> list[int]:
-    """The numbers of the ``doubted`` files into which entries lead, but hardly any to the record of its offset."""
+    """The numbers of the ``doubted`` files into which entries lead, but almost never to the record of their offset."""
     slots = {number: _slots(fs, files[number]) for number in doubted}
     slots = {number: found for number, found in slots.items() if len(found) >= _TELLING}
     nowhere, right = Counter[int](), Counter[int]()
@@ -108,7 +109,7 @@ def _foreign(
 def _units(
     fs: FileSystem, paths: StorePaths, config: MessageStoreConfig
 ) -> Iterator[tuple[tuple[str, int], Int64s, Int64s]]:
-    """Each queue, the offsets of some of its entries, and where these lead."""
+    """Yield each queue, the queue offsets of some of its entries, and the physical offsets in these."""
     for topic, queue_id, directory in queue_directories(fs, paths.consume_queue)[0]:
         queue = QueueFiles(fs, directory, topic, queue_id, config.mapped_file_size_consume_queue)
         queue.load()
@@ -119,7 +120,7 @@ def _units(
 
 
 def _slots(fs: FileSystem, file: LogFile) -> dict[int, tuple[str, int, int]]:
-    """Which message each whole record of a file says that it is, by where the record begins."""
+    """The (topic, queue id, queue offset) of each whole record of a file, by the record's physical offset."""
     claims = (claim_of(batch, row, place) for batch in _batches(fs, file) for row, place in _rows_at_home(batch))
     return {claim.phy_offset: claim[:3] for claim in claims}
 
@@ -132,7 +133,7 @@ def _batches(fs: FileSystem, file: LogFile) -> Iterator[RecordBatch]:
 
 
 def _rows_at_home(batch: RecordBatch) -> Iterator[tuple[int, int]]:
-    """(row, place) of each whole record of a queue that lies where it says."""
+    """Yield (row, physical offset) of each whole record of a queue that carries its own physical offset."""
     columns = batch.columns[:, : batch.count]
     is_at_home = columns[codes.PHY_OFFSET] == columns[codes.POS] + batch.base
     for row in np.flatnonzero(is_at_home & (columns[codes.CRC_OK] == 1)).tolist():

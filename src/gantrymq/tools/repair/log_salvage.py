@@ -1,9 +1,9 @@
-"""Copying the whole records of a damaged log into a clean one, each to the place where it lay.
+"""Copies the whole records of a damaged log to a clean one, each at its old physical offset.
 
 Every physical offset, message id and offset of a half message stays valid. Lost bytes in between become filler: records
-of a rolled-back transaction, which enter no queue and no index, with a body of zeros as long as the gap. At the end of
-a file they become the blank. A file without any record is one blank. Where a record of a short topic leaves no room for
-the topic of filler, that topic is cut short.
+of a rolled-back transaction, which enter no queue and no index, with a body of zeros as long as the gap. Lost bytes at
+the end of a file become the blank. A file without any record becomes one blank. If a gap is too short for the filler
+topic, the topic is cut.
 
 Thread rule: one thread.
 """
@@ -52,15 +52,15 @@ from gantrymq.tools.repair.misfiled import Misfiled
 from gantrymq.tools.repair.refile import Refiling
 
 FILLER_TOPIC = "RMQ_SYS_SALVAGE_FILLER"
-_LARGEST_FILLER = 1 << 20  # a broker reads a record as a whole
-_SMALLEST_FILLER = record_size(1, TRANSACTION_ROLLBACK, 0, 1, 0)  # as the smallest record that can be lost
+_LARGEST_FILLER = 1 << 20  # bytes; a broker reads a record as a whole
+_SMALLEST_FILLER = record_size(1, TRANSACTION_ROLLBACK, 0, 1, 0)  # not more than the smallest record that can be lost
 _WHOLE_FILLER = record_size(1, TRANSACTION_ROLLBACK, 0, len(FILLER_TOPIC), CRC_PROPERTY_SIZE)
 
 
 class LogCopy:
-    """Writes files of ``file_size`` bytes into ``directory``; places are physical offsets and only rise.
+    """Writes files of ``file_size`` bytes to ``directory``. Records are written at rising physical offsets.
 
-    ``position`` is behind the last record.
+    ``position`` is the physical offset behind the last record.
     """
 
     def __init__(self, fs: FileSystem, directory: Path, file_size: int, *, append_crc: bool) -> None:
@@ -73,14 +73,16 @@ class LogCopy:
         self.position = 0
 
     def can_take(self, start: int, end: int) -> bool:
-        """Whether a record at [start, end) fits: into a file, with room for its blank, and for filler before it."""
+        """Whether a record at [start, end) fits into its file, with room for the blank and for filler in front
+        of it.
+        """
         base = start - start % self._file_size
         before = self.position if self._file is not None and base == self._base else base
         gap = start - before
         return (gap == 0 or gap >= _SMALLEST_FILLER) and end + BLANK_SIZE <= base + self._file_size
 
     def write(self, start: int, raw: memoryview, last_store_ms: int) -> None:
-        """Put records at ``start``; :meth:`can_take` has allowed it. Raises DiskFullError."""
+        """Write records at ``start``, which :meth:`can_take` must have accepted. Raises DiskFullError."""
         base = start - start % self._file_size
         if self._file is None:
             self._begin(base)
@@ -93,7 +95,7 @@ class LogCopy:
         self.position = start + len(raw)
 
     def finish(self) -> None:
-        """Make the last file durable; behind its last record it reads as zeros."""
+        """Make the last file durable. It reads as zeros behind its last record."""
         if self._file is not None:
             self._close()
             self._fs.sync_directory(self._directory)
@@ -119,7 +121,7 @@ class LogCopy:
         assert self._file is not None
         while self.position < end:
             gap = end - self.position
-            # What is left behind this piece must be none, or enough for another.
+            # The rest behind this piece must be empty, or long enough for another piece.
             size = gap if gap <= _LARGEST_FILLER else min(_LARGEST_FILLER, gap - _WHOLE_FILLER)
             self._file.write_at(
                 self.position - self._base, encode_filler(self.position, size, store_ms, self._crc_size)
@@ -128,8 +130,8 @@ class LogCopy:
 
 
 def encode_filler(phy_offset: int, size: int, store_ms: int, crc_size: int) -> bytes:
-    """A record of ``size`` bytes, 90 or more, that enters no queue and no index."""
-    # Where there is no room for a CRC of the whole, what was lost had none either.
+    """A record of ``size`` bytes (at least 90) that enters no queue and no index."""
+    # Filler without room for a record CRC is shorter than any record with one, so the lost record had none.
     crc_size = crc_size if size >= _SMALLEST_FILLER + crc_size else 0
     room = size - crc_size - _SMALLEST_FILLER
     topic = FILLER_TOPIC[: 1 + room]
@@ -160,7 +162,9 @@ def encode_filler(phy_offset: int, size: int, store_ms: int, crc_size: int) -> b
 
 
 def end_file(fs: FileSystem, directory: Path, base: int, end: int, file_size: int) -> None:
-    """End the file of a copy, or make it, with a blank at the physical offset ``end``. Raises DiskFullError."""
+    """Write the blank at the physical offset ``end`` of the file of a copy, which is created if missing. Raises
+    DiskFullError.
+    """
     fs.make_directory(directory)
     file = fs.open(directory / offset_name(base), writable=True, create=True)
     try:
@@ -172,7 +176,7 @@ def end_file(fs: FileSystem, directory: Path, base: int, end: int, file_size: in
 
 
 def _blank(position: int, file_size: int) -> tuple[int, bytes]:
-    """(where, what) ends a file."""
+    """The position and the bytes of the blank that ends a file."""
     return position, encode_blank(file_size - position)
 
 
@@ -182,9 +186,9 @@ _CRC_PROPERTY = PROPERTY_CRC32.encode() + b"\x01"
 
 @dataclass(frozen=True, slots=True)
 class CopyOrder:
-    """The records of ``files``, which lie in ``source``, are to be copied into files of ``file_size`` in ``target``.
+    """An order to copy the records of ``files``, in ``source``, to files of ``file_size`` bytes in ``target``.
 
-    Filler has a CRC of the whole record where ``append_crc`` says so, or where the first record has one.
+    Filler gets a record CRC if ``append_crc`` is set, or if the first record has one.
     """
 
     files: list[LogFile]
@@ -196,9 +200,10 @@ class CopyOrder:
 
 @dataclass(slots=True)
 class CopiedRecords:
-    """What was copied; ``mended`` said that they lay elsewhere, for ``dropped`` ones the new file had no room.
+    """What was copied.
 
-    The copy begins at ``min_phy_offset`` and ends at ``max_phy_offset``; -1 where there is none.
+    ``mended`` counts records whose physical offset was corrected. ``dropped`` are records that the new file had no room
+    for. The copy begins at ``min_phy_offset`` and ends at ``max_phy_offset``; both are -1 if nothing was copied.
     """
 
     records: int = 0
@@ -213,7 +218,7 @@ CopyLog = Callable[[FileSystem, CopyOrder, Progress | None], tuple[FoundRecords,
 
 
 def copy_here(fs: FileSystem, order: CopyOrder, progress: Progress | None) -> tuple[FoundRecords, CopiedRecords]:
-    """Copy on this machine; raises DiskFullError. The new files are on the disk when this returns."""
+    """Copy on this machine. The new files are durable when this returns. Raises DiskFullError."""
     records = IntactRecords(fs, order.files)
     copier: RecordCopier | None = None
     for batch in one_ahead(records):
@@ -228,13 +233,13 @@ def copy_here(fs: FileSystem, order: CopyOrder, progress: Progress | None) -> tu
 
 
 def has_crc_property(batch: RecordBatch) -> bool:
-    """Whether the first record closes with a CRC of the whole."""
+    """Whether the first record ends with the CRC32 property, the CRC of the whole record."""
     end = int(batch.columns[codes.POS, 0] + batch.columns[codes.SIZE, 0])
     return batch.buffer[end - CRC_PROPERTY_SIZE : end].tobytes().startswith(_CRC_PROPERTY)
 
 
 class RecordCopier:
-    """Copies batch by batch, in the order of the log. ``copied`` counts."""
+    """Copies records batch by batch, in the order of the log. ``copied`` has the totals."""
 
     def __init__(self, fs: FileSystem, order: CopyOrder, *, append_crc: bool) -> None:
         self._source = order.source
@@ -243,11 +248,11 @@ class RecordCopier:
         self.copied = CopiedRecords()
 
     def finish(self) -> None:
-        """Make the last file durable; behind its last record it reads as zeros."""
+        """Make the last file durable. It reads as zeros behind its last record."""
         self._copy.finish()
 
     def add(self, batch: RecordBatch) -> None:
-        """Copy run by run of records that follow each other. Raises DiskFullError."""
+        """Copy the records of a batch, in runs of adjacent records. Raises DiskFullError."""
         if self.copied.min_phy_offset < 0:
             self.copied.min_phy_offset = batch.start_offset - batch.start_offset % self._file_size
         columns = batch.columns[:, : batch.count]
@@ -267,7 +272,7 @@ class RecordCopier:
         ends: NDArray[np.int64],
     ) -> None:
         base = batch.base
-        # Only of a file of an odd size: a record that leaves no room for what must stand before or behind it.
+        # Only in a file of an odd size can a record leave no room for the filler in front of it or the blank behind it.
         while len(rows) and not self._copy.can_take(base + int(starts[rows[0]]), base + int(ends[rows[0]])):
             rows = self._drop(rows, base, starts, ends, first=True)
         while len(rows) and not self._copy.can_take(base + int(starts[rows[0]]), base + int(ends[rows[-1]])):
@@ -291,7 +296,7 @@ class RecordCopier:
         return rows[1:] if first else rows[:-1]
 
     def _mended(self, batch: RecordBatch, starts: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """The bytes of the batch, with every record saying where it lies."""
+        """The bytes of the batch, with the true physical offset in every record."""
         wrong = np.flatnonzero(batch.columns[codes.PHY_OFFSET, : batch.count] != starts + batch.base)
         if not len(wrong):
             return batch.buffer
@@ -304,7 +309,7 @@ class RecordCopier:
 
 
 def renumber(fs: FileSystem, directory: Path, file_size: int, records: Sequence[Renumbered]) -> None:
-    """Let records of a copy, in the order of the log, say the queue offsets that they have; they are durable then."""
+    """Write the true queue offsets into records of a copy, which come in the order of the log. Durable on return."""
     for base, some in groupby(records, lambda one: one.phy_offset - one.phy_offset % file_size):
         file = fs.open(directory / offset_name(base), writable=True)
         try:
@@ -318,7 +323,7 @@ def renumber(fs: FileSystem, directory: Path, file_size: int, records: Sequence[
 
 
 def correct_records(fs: FileSystem, directory: Path, file_size: int, refiling: Refiling) -> None:
-    """Let misfiled records of a copy say where they belong, and put filler over superseded ones; durable then.
+    """Write the right queue into misfiled records of a copy, and filler over superseded ones. Durable on return.
 
     A topic of another length cannot be written: such a record stays as it is.
     """
@@ -362,7 +367,7 @@ def _filled(place: int, record: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
 
 
 def _say(record: NDArray[np.uint8], at: int, number: int) -> None:
-    """Let a record say another number, and close with the CRC for that, if it does with one."""
+    """Write a number into a record, and the new record CRC if the record has one."""
     record[at : at + 8] = np.frombuffer(number.to_bytes(8, "big"), np.uint8)
     body, closing = record[:-CRC_PROPERTY_SIZE], record[-CRC_PROPERTY_SIZE:]
     if closing.tobytes().startswith(_CRC_PROPERTY):

@@ -1,13 +1,13 @@
-"""Records that would enter a wrong queue, because their topic, queue id, queue offset or place was damaged.
+"""Finds records that would enter a wrong queue because their topic, queue id or an offset was damaged.
 
 No CRC covers these fields. Two things show where a *misfiled* record belongs: the unit of the old queue that points to
-it, and the queues that are made from the log. The record's own queue lacks exactly this offset, between the places of
-the messages around it, while the queue that the record names was at another offset. A misfiled record of unknown origin
-is superseded: it gets no unit, because more records support the messages that it would displace.
+it, and the queues that are made from the log. Its true queue lacks exactly this offset, between the places of the
+messages around it, while the queue that the record names was at another offset. A misfiled record of unknown origin is
+superseded: it gets no unit, because more records support the messages that it would displace.
 
-A *stray* is a whole record that lies elsewhere than it says and is no copy. If one of its numbers is wrong, a bit has
-flipped, and its place and its neighbours decide. If two agree, the record was written over another one and is not the
-message of the place where it lies.
+A *stray* is a whole record that carries another physical offset than its own and is no copy. If only one of its numbers
+is wrong, a bit has flipped, and its place and its neighbours decide. If two numbers agree, the record was written over
+another one and is not the message of the place where it lies.
 
 Thread rule: plain functions.
 """
@@ -36,7 +36,7 @@ _END_OF_LOG = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Misfiled:
-    """A record that belongs at ``queue_offset`` of its queue and says otherwise: ``said`` is its own word."""
+    """A record that belongs at ``queue_offset`` of its queue, but names queue ``said`` and offset ``said_offset``."""
 
     topic: str
     queue_id: int
@@ -49,21 +49,22 @@ class Misfiled:
 
     @property
     def slot(self) -> tuple[str, int, int]:
-        """Where the record belongs."""
+        """The topic, queue id and queue offset at which the record belongs."""
         return self.topic, self.queue_id, self.queue_offset
 
     @property
     def text(self) -> str:
-        """What the record says, for people."""
+        """What the record wrongly names, as text."""
         return f"that it is of {self.said[0]}/{self.said[1]}, offset {self.said_offset}"
 
 
 def by_old_units(
     suspects: Sequence[Suspect], lookup: RecordLookup, old_place: Callable[[str, int, int], int]
 ) -> list[Misfiled]:
-    """The records that an old unit leads to and that differ from it in one thing. ``old_place`` is where a unit leads.
+    """The records that an old unit points to and that differ from it in exactly one field.
 
-    One that has the old unit that it names, too, is not meant: it is the other unit that is wrong.
+    ``old_place`` returns the physical offset in an old unit. A record is skipped if the old unit of the slot that it
+    names points to it too: then the other unit is wrong.
     """
     claims = claims_at(lookup, (one.phy_offset for one in suspects))
     found = []
@@ -79,9 +80,9 @@ def by_old_units(
 
 
 class Candidate(NamedTuple):
-    """A record that has no good place in the queue that it names, by its own word.
+    """A record without a plausible place in the queue that it names.
 
-    ``is_explained`` says that the log has lost records in front of it, which may be those that its queue lacks.
+    ``is_explained``: the log has lost records in front of it, which may be the ones that its queue lacks.
     """
 
     topic: str
@@ -96,9 +97,9 @@ class Candidate(NamedTuple):
 def candidates_in(
     queues: Mapping[QueueName, QueueFiles], is_passed: Callable[[QueueName, int, int], bool], lost: LostPlaces
 ) -> list[Candidate]:
-    """The units of new queues that stand behind filled slots, and in front of nothing that goes on from them.
+    """The units of new queues that follow filled slots and are not continued by a next unit.
 
-    ``is_passed(queue, begin, end)`` says whether a record that was passed over has one of these slots.
+    ``is_passed(queue, begin, end)`` says whether a skipped record has one of these slots.
     """
     found = []
     for name, files in queues.items():
@@ -119,7 +120,7 @@ def candidates_in(
 
 
 def by_holes(candidates: Sequence[Candidate], queues: Mapping[QueueName, QueueFiles]) -> list[Misfiled]:
-    """The candidates that exactly one hole of another queue, whose name is nearly the same, fits."""
+    """The candidates that fit exactly one hole of another queue, whose name differs by a single damage."""
     wanted = {one.queue_offset for one in candidates}
     holes: dict[int, list[tuple[QueueName, int, int]]] = {}
     for name, files in queues.items():
@@ -134,7 +135,7 @@ def by_holes(candidates: Sequence[Candidate], queues: Mapping[QueueName, QueueFi
             for name, low, high in holes.get(one.queue_offset, ())
             if low < one.phy_offset < high
             and is_one_damage(said, name)
-            and not (one.is_explained and high == _END_OF_LOG)  # a queue that just ends there proves little
+            and not (one.is_explained and high == _END_OF_LOG)  # that a queue ends there proves little
         ]
         if len(fits) == 1:
             place = one.phy_offset, one.size_bytes, one.tags_code
@@ -143,7 +144,9 @@ def by_holes(candidates: Sequence[Candidate], queues: Mapping[QueueName, QueueFi
 
 
 def _holes(files: QueueFiles) -> list[tuple[int, int, int]]:
-    """(slot, place in front, place behind) of each filled slot between two units, and of the one behind the last."""
+    """(slot, place in front, place behind) of each filled slot between two units, and of the slot behind the
+    last unit.
+    """
     units = as_units(files.units(files.first, files.end))
     real, places = units["size"] != BLANK_UNIT_SIZE, units["phy_offset"].astype(np.int64)
     if not len(units):
@@ -155,7 +158,7 @@ def _holes(files: QueueFiles) -> list[tuple[int, int, int]]:
 
 
 def lies_at(files: QueueFiles, queue_offset: int, place: int) -> bool:
-    """Whether a record at ``place`` would stand in its turn at a queue offset: between the places around it."""
+    """Whether a record at ``place`` at this queue offset would lie between the places of its neighbours."""
     begin = max(queue_offset - _NEIGHBOURS, files.first)
     end = min(queue_offset + _NEIGHBOURS + 1, files.end)
     if not begin <= queue_offset <= end:
@@ -169,7 +172,7 @@ def lies_at(files: QueueFiles, queue_offset: int, place: int) -> bool:
 
 
 class Superseded(NamedTuple):
-    """A record that gets no unit, and ``reason`` why."""
+    """A record that gets no unit, with the reason."""
 
     phy_offset: int
     size_bytes: int
@@ -177,24 +180,24 @@ class Superseded(NamedTuple):
 
 
 class Stray(NamedTuple):
-    """A record, by its own word, that says that it lies at ``said``."""
+    """A record, with the fields that it carries, whose physical offset field ``said`` is not its own."""
 
     claim: RecordClaim
     said: int
 
     @property
     def queue(self) -> QueueName:
-        """The queue that it names."""
+        """The queue that the record names."""
         return self.claim.topic, self.claim.queue_id
 
     def superseded(self, reason: str) -> Superseded:
-        """It gets no unit."""
+        """The record as one that gets no unit."""
         text = f"it says that it lay at {self.said}, {reason}"
         return Superseded(self.claim.phy_offset, self.claim.size_bytes, text)
 
 
 def strays_among(misplaced: Iterable[LostRange], lookup: RecordLookup) -> dict[int, Stray]:
-    """By place, those of the ``misplaced`` ranges that are one record."""
+    """The ``misplaced`` ranges that are a single record, by physical offset."""
     said = {one.start: one.said for one in misplaced if one.said >= 0}
     return {place: Stray(claim, said[place]) for place, claim in claims_at(lookup, said).items()}
 
@@ -205,9 +208,9 @@ def of_other_places(
     queues: Mapping[QueueName, QueueFiles],
     old_place: Callable[[str, int, int], int],
 ) -> list[Superseded]:
-    """Those that have another queue offset than they say, which fits the place that they say.
+    """Strays whose own queue offset does not fit where they lie, but fits the physical offset that they carry.
 
-    ``old_place`` is where a unit of the old queue leads.
+    ``old_place`` returns the physical offset in a unit of the old queue.
     """
     found = []
     for topic, queue_id, one in renumbered:
@@ -222,7 +225,9 @@ def of_other_places(
 
 
 def in_the_way(strays: Iterable[Stray], passed_over: Sequence[tuple[str, int, PassedOver]]) -> list[Superseded]:
-    """Those that keep others out of their queue, or are kept out: one of them is wrong, and the others lie right."""
+    """Strays that keep other records out of their queue, or are kept out: one record is wrong, and the others lie
+    right.
+    """
     found = []
     for stray in strays:
         place, offset = stray.claim.phy_offset, stray.claim.queue_offset

@@ -1,12 +1,12 @@
-"""What the next start of a store does to the log of a rebuild, and which broken file ends are no damage.
+"""What the next start of a store does to a rebuilt log, and which broken file ends are no damage.
 
-A recovery ends the log at the first damage: whole records behind it, and their messages, are gone then. After a kill it
-dispatches the newest part of the log again, and a record with a wrong queue id enters that queue. A rebuild that gives
-such records units has to say so. Where the disk does not give back a part of the log, the start refuses the store.
+A recovery ends the log at the first damage and discards whole records behind it. After a kill it dispatches the newest
+part of the log again, and a record with a wrong queue id enters the wrong queue again. A rebuild that gives such
+records units must report that. If a part of the log is unreadable, the start refuses the store.
 
-Behind its last record a file has a blank, because the next record did not fit. Where the blank is damaged, the rest of
-the file is no whole record. This is no loss where the first record of the next file would not have fitted into the
-rest, and every queue has all its messages.
+A blank follows the last record of a file, because the next record did not fit. If the blank is damaged, the rest of the
+file holds no whole record. That is no loss if the first record of the next file would not have fitted into the rest and
+every queue has all its messages.
 
 Thread rule: plain functions.
 """
@@ -30,9 +30,9 @@ from gantrymq.tools.read.log_reader import LogFile
 
 
 def forget_broken_blanks(fs: FileSystem, files: Sequence[LogFile], account: LossAccount) -> None:
-    """Take the ranges of ``account`` that are broken blanks out of it; ``files`` are those of the log, in order."""
+    """Remove the ranges that are broken blanks from ``account``; ``files`` are the files of the log, in order."""
     if any(one.phy_offset < 0 for one in account.messages):
-        return  # nothing says where these lay
+        return  # any range may hold one of these messages
     by_base = {file.base: file for file in files}
     ends = {file.end for file in files}
     account.ranges = [
@@ -48,7 +48,7 @@ def forget_broken_blanks(fs: FileSystem, files: Sequence[LogFile], account: Loss
 
 
 def _first_size(fs: FileSystem, file: LogFile | None) -> int:
-    """How long the first record of a file says that it is; too little where there is none."""
+    """The size in the first record of a file; a number that is too small if there is none."""
     if file is None:
         return -BLANK_SIZE
     try:
@@ -69,9 +69,9 @@ def next_start_begins_at(
     *,
     last_exit_ok: bool,
 ) -> int:
-    """From which place on the log will be read. It has a file.
+    """The physical offset from which the next start reads the log, which must have a file.
 
-    ``page`` and ``queues_max_phy_offset`` are what checkpoint and queues will say then.
+    ``page`` and ``queues_max_phy_offset`` are what checkpoint and queues will say at that start.
     """
     log = CommitLog(fs, paths, config.mapped_file_size_commit_log)
     log.load()
@@ -95,18 +95,18 @@ def next_start_begins_at(
 
 
 def next_stop(gaps: Sequence[LostRange], begin: int) -> LostRange | None:
-    """The damage at which a start that reads from ``begin`` on ends the log, or refuses the store; None without one.
+    """The damage at which a start that reads from ``begin`` ends the log or refuses the store; None without one.
 
-    ``gaps`` are the places of the log without a whole record, in front of its end.
+    ``gaps`` are the ranges without a whole record in front of the log's end.
     """
     met = (one for one in gaps if one.start >= begin and not one.has_records)
     return min(met, key=lambda one: one.start, default=None)
 
 
 def lose_refiled(account: LossAccount, begin: int, end_of: Callable[[str, int], int]) -> None:
-    """Name as lost the records that say a wrong queue, and that a start dispatches again from ``begin`` on.
+    """Report records that name a wrong queue as lost if a start dispatches them again, from ``begin`` on.
 
-    ``end_of`` says where a queue ends.
+    ``end_of`` returns the end of a queue.
     """
     undone = [one for one in account.repaired if one.said_slot is not None and one.phy_offset >= begin]
     account.repaired = [one for one in account.repaired if one not in undone]

@@ -1,9 +1,9 @@
-"""The ends of queues whose newest messages are lost: their offsets stay used, and groups are set back to them.
+"""Keeps the ends of queues whose newest messages are lost, and sets consumer groups back to them.
 
-Where the newest messages of a queue lie in a damaged part of the log, a queue that is made from the log ends before
-them. Their offsets would be assigned again, and a consumer that has passed them would never get the new messages. The
-units of the old files therefore follow the new ones. They point to the lost places, as before, and not to nothing like
-a filled slot, because RocketMQ takes the last unit for the progress of its queues.
+If the newest messages of a queue lie in a damaged part of the log, a queue that is made from the log ends before them.
+Their offsets would be assigned again, and a consumer that has passed them would never get the new messages. The units
+of the old files are therefore appended to the new ones. They keep pointing to the lost places instead of to nothing
+like a filled slot, because RocketMQ takes the last unit for the progress of its queues.
 
 Consumer groups ahead of the end are set back to it (:mod:`gantrymq.store.queue.group_offsets`).
 
@@ -33,9 +33,10 @@ from gantrymq.tools.read.queue_files import QueueFiles, as_units, queue_director
 def preserve_queue_ends(
     fs: FileSystem, old: StorePaths, roots: Iterable[StorePaths], config: MessageStoreConfig, found: FoundRecords
 ) -> int:
-    """Let the queues below ``roots`` end no earlier than those of ``old``, as far as these point at what is lost.
+    """Append the old units that point into lost ranges of the log, so that queues end no earlier than before.
 
-    ``found`` is what the new ones were made of. Returns how many units came in; they are durable. Raises DiskFullError.
+    ``roots`` have the new queues, made from what ``found`` describes; ``old`` is the old store. Returns the number of
+    units that were added; they are durable. Raises DiskFullError.
     """
     if not (ranges := found.lost()):
         return 0
@@ -67,13 +68,13 @@ def _append(queue: ConsumeQueue, files: QueueFiles, lost: LostPlaces) -> None:
         offset, size = int(unit["phy_offset"][0]), int(unit["size"][0])
         if size <= 0 or offset < queue.max_physic_offset:
             continue
-        if is_address(int(unit["tags_code"][0])):  # of extended units that are made anew as well
+        if is_address(int(unit["tags_code"][0])):  # an address of an extended unit, which is recreated too
             unit["tags_code"] = 0
         queue.append_units(begin + row, memoryview(unit.tobytes()), np.zeros(1, np.int64), offset + size)
 
 
 def _unbroken_end(files: QueueFiles, begin: int) -> int:
-    """Up to where there are units from ``begin`` on, with no file missing between: a name may be anything."""
+    """The end of the units from ``begin`` on without a missing file. A stray file name must not add a huge gap."""
     base = begin * UNIT_SIZE // files.file_size * files.file_size
     while base in files.sizes:
         base += files.file_size
@@ -81,9 +82,9 @@ def _unbroken_end(files: QueueFiles, begin: int) -> int:
 
 
 def queue_ends(fs: FileSystem, paths: StorePaths, file_size: int, topics: Iterable[str] = ()) -> EndOf:
-    """Where the queues of a store end, by their files.
+    """A function that returns where a queue of the store ends, by its files.
 
-    One that is not there has no message, if its topic has others or is among ``topics``.
+    It returns 0 for a missing queue whose topic has other queues or is in ``topics``, and None for an unknown topic.
     """
     directories = {(topic, queue_id): path for topic, queue_id, path in queue_directories(fs, paths.consume_queue)[0]}
     known = {*topics, *(topic for topic, _ in directories)}
@@ -101,7 +102,7 @@ def queue_ends(fs: FileSystem, paths: StorePaths, file_size: int, topics: Iterab
 
 
 def set_groups_back(fs: FileSystem, paths: StorePaths, end_of: EndOf) -> list[GroupAhead]:
-    """Set the groups of the store at ``paths`` that are ahead back to the end of their queue; these are returned.
+    """Set consumer groups that are ahead back to the end of their queue. Returns these groups.
 
     Raises DiskFullError.
     """

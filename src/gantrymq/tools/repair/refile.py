@@ -1,7 +1,7 @@
-"""Records that would enter a queue they are not of: found in what a rebuild has made, and filed where they belong.
+"""Finds records that a rebuild put into a wrong queue, and moves their units to the right one.
 
-A rebuild that finds such records makes the queues once more, without them. Then their units are put where they belong.
-That costs a damaged log a second reading, and a sound one nothing.
+A rebuild that finds such records builds the queues once more without them and then adds their units in the right place.
+That costs a damaged log a second reading, and an intact log nothing.
 
 Thread rule: one thread.
 """
@@ -43,7 +43,7 @@ from gantrymq.tools.repair.misfiled import (
 
 
 class Refiling:
-    """What was found so far; ``files`` are those of the log, ``old`` is the store whose queues are asked."""
+    """The records found so far. ``files`` are the files of the log; the queues of the store ``old`` are evidence."""
 
     def __init__(self, fs: FileSystem, old: StorePaths, config: MessageStoreConfig, files: Sequence[LogFile]) -> None:
         self._fs = fs
@@ -57,9 +57,9 @@ class Refiling:
 
     @property
     def left_out(self) -> frozenset[int]:
-        """The places of the records that must not enter the queues that they name.
+        """The physical offsets of the records that must not enter the queues that they name.
 
-        Those that were ``corrected`` meanwhile may.
+        Records that were ``corrected`` in the meantime are not among them.
         """
         return self._found - self.corrected
 
@@ -78,7 +78,8 @@ class Refiling:
     ) -> bool:
         """Look at the queues below ``roots``; returns whether anything new was found.
 
-        Nothing is known of the ``misplaced`` records, which were written for other places.
+        ``misplaced`` records were written for another place of the log, so the evidence of their own fields is not
+        used.
         """
         elsewhere = LostPlaces(misplaced)
         known = self._found
@@ -101,10 +102,10 @@ class Refiling:
         doubted = [
             one for one in doubted if one.phy_offset not in known and self._old_place(*one[:3]) != one.phy_offset
         ]
-        # What was written for another place is not the message of this one, however well its hole would fit.
+        # A record that was written for another place is not the message of this one, even if it fits the hole.
         fitting = [one for one in doubted if elsewhere.reason(one.phy_offset) is None]
         found |= {one.phy_offset: one for one in self._by_holes(fitting, passed, queues) if one.phy_offset not in found}
-        # What is misfiled may be all that was in the way, and so may be what lies elsewhere than it says.
+        # Superseded records are looked for only when nothing else was found: the others may be all that was in the way.
         unknown = {place: one for place, one in self._strays(misplaced).items() if place not in known}
         superseded = of_other_places(unknown, renumbered, queues, self._old_place)
         if not found and not superseded:
@@ -118,14 +119,16 @@ class Refiling:
     def _by_holes(
         doubted: Sequence[Candidate], passed: Sequence[Candidate], queues: dict[QueueName, QueueFiles]
     ) -> list[Misfiled]:
-        """Those of the ``doubted`` that a hole fits; of two records that claim one slot, and both fit, neither."""
+        """The ``doubted`` records that fit a hole. If two records claim one slot and both fit another, neither is
+        taken.
+        """
         rivals = []
         for one in passed:
             files = queues[one.topic, one.queue_id]
             if one.queue_offset >= files.end:
                 continue
             unit, following = as_units(files.units(one.queue_offset, one.queue_offset + 2))
-            # Where the next message of the queue lies in front of it, it is out of its turn there.
+            # A record behind the next message of the queue is out of order there.
             is_in_turn = one.queue_offset + 1 >= files.end or one.phy_offset < following["phy_offset"]
             if unit["size"] != BLANK_UNIT_SIZE and is_in_turn:
                 place, size, tags_code = unit.item()
@@ -160,7 +163,7 @@ class Refiling:
         return self._files[number] if number >= 0 and place < self._files[number].end else None
 
     def _old_place(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Where a unit of the old queue leads; -1 where there is none."""
+        """The physical offset in a unit of the old queue; -1 if there is none."""
         size = self._config.mapped_file_size_consume_queue
         return place_of_unit(self._fs, self._old.consume_queue, size, topic, queue_id, queue_offset)
 
@@ -181,7 +184,9 @@ class Refiling:
     def _in_the_way(
         passed: Sequence[Candidate], doubted: Sequence[Candidate], queues: dict[QueueName, QueueFiles]
     ) -> list[Candidate]:
-        """Records that are in the way of others: of those passed over, or of those behind the slots filled for them."""
+        """The records that displace others: skipped ones, or the first record behind a slot that was filled for
+        them.
+        """
         found = []
         for one in passed:
             name = one.topic, one.queue_id
@@ -194,7 +199,7 @@ class Refiling:
         return list(dict.fromkeys(found))
 
     def put_back(self, roots: Sequence[StorePaths], log_end: int) -> int:
-        """Put the units of the misfiled records where they belong, durably; returns how many slots came in.
+        """Write the units of the misfiled records to the right slots, durably. Returns the number of added slots.
 
         Raises DiskFullError.
         """
@@ -242,7 +247,7 @@ class Refiling:
             file.close()
 
     def tell(self, account: LossAccount) -> None:
-        """Name in ``account`` what was found."""
+        """Add the findings to ``account``."""
         for one in self.misfiled:
             place = one.phy_offset, one.size_bytes
             slot = (*one.said, one.said_offset)

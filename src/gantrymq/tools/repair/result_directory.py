@@ -1,19 +1,19 @@
-"""Directories of results: refused at once where the disk is too small, and complete before they get their names.
+"""Directories of results: checked for disk space first, and complete before they get their final names.
 
-**Disk space.** A tool that fills the disk fails as well, and cleans up, but hours later. A lower bound of what will be
-written is known: the records that are whole, or the bodies of messages. Counting them means reading the log, so it is
-done only where the disk has less space than the log is long. Holes of a log take no space and are not counted. A file
-system that compresses can take more than it has free; nothing is refused there.
+**Disk space.** A tool that fills the disk also fails and cleans up, but only hours later. A lower bound of the output
+is known: the whole records, or the bodies of messages. Counting them means reading the log, so it is done only if the
+disk has less free space than the log is long. Holes of a log take no space and are not counted. A file system that
+compresses can take more than its free space; nothing is refused there.
 
-**Export.** Where the target does not exist, the work is done in ``.NAME.unfinished`` beside it, which is renamed at the
-end. Where it exists (it may be a mount, or its parent may not be writable), the work is done in ``.unfinished`` within
-it, and the entries move one level up at the end, the marker of completion last. Readers of files skip hidden names. The
-next process removes what a killed one left: a directory of that name with the marker that no living process has locked,
-and the entries that the marker lists as being moved. Nothing else is ever removed.
+**Export.** If the target does not exist, the work is done in ``.NAME.unfinished`` beside it, which is renamed at the
+end. If it exists (it may be a mount, or its parent may not be writable), the work is done in ``.unfinished`` within it.
+At the end the entries move one level up, the marker of completion last. Readers of files skip hidden names. The next
+process removes the leftovers of a killed one: a directory of that name with the marker that no living process has
+locked, and the entries that the marker lists as being moved. Nothing else is ever removed.
 
 **Salvage.** The new store is made in ``OUT/salvage.tmp``. A mark, ``OUT/salvage.unfinished``, is on the disk before its
-first byte and is removed when the last one is durable; a store with the mark is refused by every command. RocketMQ does
-not know the mark, so the commit log moves to its place last: before that RocketMQ finds no store. OUT is empty when the
+first byte and is removed when the last one is durable. Every command refuses a store with the mark. RocketMQ does not
+know the mark, so the commit log moves to its place last: before that RocketMQ finds no store. OUT is empty when the
 mark is made, so everything beside it was made by a salvage, and the next one may remove it. Entries of an OUT without
 the mark, and names that no salvage gives, are never touched.
 
@@ -47,10 +47,10 @@ _SMALLEST_RECORD_SIZE = 91
 
 
 def require_room(fs: FileSystem, target: Path, most_bytes: int, least_bytes: Callable[[], int], advice: str) -> None:
-    """Raise NoRoomError where what is written at ``target`` certainly does not fit there; nothing is written before.
+    """Raise NoRoomError if the output certainly does not fit on the disk of ``target``.
 
-    ``least_bytes()`` finds out how much that is at least. It is asked only where ``most_bytes``, a quick guess that is
-    more, does not fit. ``advice`` says what to do.
+    ``most_bytes`` is a quick upper bound. Only if that does not fit, ``least_bytes()`` is called for a lower bound,
+    which may be slow. ``advice`` is the end of the error text.
     """
     free = fs.free_bytes(target)
     if free is None or free >= most_bytes:
@@ -61,12 +61,12 @@ def require_room(fs: FileSystem, target: Path, most_bytes: int, least_bytes: Cal
 
 
 def log_bytes(files: list[LogFile]) -> int:
-    """How long the files of a log are, holes and all."""
+    """The total length of the log files in bytes, holes included."""
     return sum(file.size_bytes for file in files)
 
 
 def record_bytes(fs: FileSystem, files: list[LogFile]) -> int:
-    """The sum of the whole records."""
+    """The total size of the whole records in bytes."""
     records = IntactRecords(fs, files)
     for _ in records:
         pass
@@ -74,12 +74,12 @@ def record_bytes(fs: FileSystem, files: list[LogFile]) -> int:
 
 
 def most_unit_bytes(files: list[LogFile]) -> int:
-    """What the queue units of a log cannot be more than."""
+    """An upper bound for the size of the queue units of a log, in bytes."""
     return log_bytes(files) // _SMALLEST_RECORD_SIZE * UNIT_SIZE
 
 
 def unit_bytes(fs: FileSystem, files: list[LogFile]) -> int:
-    """What the queue units of the records take that enter a queue."""
+    """The size of the queue units of the records that enter a queue, in bytes."""
     units = 0
     for batch in IntactRecords(fs, files, moves_records=False):
         kinds = batch.columns[codes.SYS_FLAG, : batch.count] & TRANSACTION_MASK
@@ -93,10 +93,12 @@ _LONGEST_NAME = 255
 
 
 class UnfinishedDirectory:
-    """Use as a context: write below ``path``, then :meth:`publish`. Left without that, everything is removed."""
+    """A context manager: write below ``path``, then call :meth:`publish`. Leaving it without that removes
+    everything.
+    """
 
     def __init__(self, target: Path, what: str) -> None:
-        """``what`` is being made, for people: "an export"."""
+        """``what`` is the noun for messages, such as "an export"."""
         self._target = target
         self._what = what
         self._is_inside = target.exists() or len(os.fsencode(f".{target.name}{_SUFFIX}")) > _LONGEST_NAME
@@ -105,7 +107,7 @@ class UnfinishedDirectory:
         self.path = target / _SUFFIX if self._is_inside else target.with_name(f".{target.name}{_SUFFIX}")
 
     def __enter__(self) -> UnfinishedDirectory:
-        """Make the directory. Raises StoreError where the target is not empty, or another process is at work in it."""
+        """Create the directory. Raises StoreError if the target is not empty, or another process works in it."""
         self._remove_left_over()
         if self._target.exists() and (not self._target.is_dir() or any(self._target.iterdir())):
             raise StoreError(self._target, f"is not an empty directory; {self._what} needs one of its own")
@@ -120,24 +122,24 @@ class UnfinishedDirectory:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Remove what was not published."""
+        """Remove everything that was not published."""
         try:
             if self.path.exists():
                 _remove(self.path, self._target if self._is_inside else None)
             if self._made_target:
-                with suppress(OSError):  # it is not empty once it was published
+                with suppress(OSError):  # a published target is not empty
                     self._target.rmdir()
         finally:
             self._unlock()
 
     def clear(self) -> None:
-        """Begin again: remove what was written."""
+        """Remove what was written, to begin again."""
         for entry in self.path.iterdir():
             if entry.name != MARKER:
                 shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
 
     def publish(self, *, last: str) -> None:
-        """Give everything its name; the entry ``last`` says that all is there."""
+        """Move everything to its final name. The entry ``last``, which marks completion, is moved last."""
         if not self._is_inside:
             self.path.rename(self._target)
             _sync(self._target.parent)
@@ -153,7 +155,7 @@ class UnfinishedDirectory:
         self.path.rmdir()
 
     def _remove_left_over(self) -> None:
-        """Remove what a killed process left of its work on the same target."""
+        """Remove the leftovers of a killed process on the same target."""
         if not self.path.exists():
             return
         try:
@@ -176,7 +178,7 @@ class UnfinishedDirectory:
 
 
 def _remove(path: Path, moved_to: Path | None) -> None:
-    """Remove an unfinished directory, first the entries that were moved out of it, its marker last."""
+    """Remove an unfinished directory: first the entries that were moved out of it, the marker last."""
     if moved_to is not None:
         names = [os.fsdecode(name) for name in (path / MARKER).read_bytes().split(b"\0") if name]
         for name in names:
@@ -198,7 +200,7 @@ def _sync(path: Path) -> None:
 
 
 _WORK = "salvage.tmp"
-# In the order in which they move to their places.
+# In the order in which they are moved.
 _PARTS = (
     *(names.CONFIG, names.CONSUME_QUEUE, names.CONSUME_QUEUE_EXT, names.INDEX, names.CHECKPOINT, names.LOCK),
     names.COMMIT_LOG,
@@ -206,7 +208,7 @@ _PARTS = (
 
 
 class SalvageTarget:
-    """The directory ``root``, missing or empty or left by a salvage that was interrupted."""
+    """The target directory ``root`` of a salvage: missing, empty, or left by an interrupted salvage."""
 
     def __init__(self, fs: FileSystem, root: Path) -> None:
         self._fs = fs
@@ -215,7 +217,7 @@ class SalvageTarget:
         self.work = root / _WORK
 
     def require_free(self) -> None:
-        """Raise StoreError where something is there that no salvage has made."""
+        """Raise StoreError if the directory has entries that no salvage has made."""
         found = {entry.name for entry in self._fs.scan(self._root)}
         if found and names.SALVAGE_MARK not in found:
             raise StoreError(self._root, "is not empty; a salvaged store needs a directory of its own")
@@ -224,7 +226,7 @@ class SalvageTarget:
             raise StoreError(self._root / min(foreign), text)
 
     def begin(self, source: Path) -> None:
-        """Clear what an interrupted salvage has left, and make the directory to work in, under the mark."""
+        """Set the mark, remove the leftovers of an interrupted salvage, and create the work directory."""
         self._fs.make_directory(self._root)
         mark = self._fs.open(self._mark, writable=True, create=True)
         try:
@@ -240,7 +242,7 @@ class SalvageTarget:
         self._fs.make_directory(self.work)
 
     def finish(self) -> None:
-        """Let the parts of the new store, all of which are durable, take their places; then the mark goes."""
+        """Move the parts of the new store, all durable, to their places, and then remove the mark."""
         made = {entry.name for entry in self._fs.scan(self.work)}
         for name in _PARTS:
             if name in made:
@@ -250,7 +252,7 @@ class SalvageTarget:
         self._remove_mark()
 
     def give_up(self) -> None:
-        """The salvage has failed: what it made goes. Where that fails too, the mark stays."""
+        """Remove everything after a failed salvage. If that fails too, the mark stays."""
         with suppress(StoreError, OSError):
             self._clear()
             self._remove_mark()
