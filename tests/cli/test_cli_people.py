@@ -193,3 +193,12 @@ def test_lines_of_the_store_look_like_those_of_the_servers() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     of_server, of_store = (line.split("[", 1)[1].rstrip() for line in done.stderr.splitlines())
     assert of_server == of_store == "warning  ] a line"
+
+
+def test_the_choice_of_formats_is_that_of_the_writers() -> None:
+    """The command has its own list, so that its help does not load Arrow."""
+    from gantrymq.cli.export import Format
+    from gantrymq.tools.export_files import _WRITERS, ExportFormat
+
+    assert [one.value for one in Format] == [one.value for one in ExportFormat]
+    assert set(_WRITERS) == set(ExportFormat)
