@@ -1,7 +1,7 @@
-"""What the arguments of a public method may be: checked where they are given, and refused in words.
+"""Validation of the arguments of public methods. A wrong value raises MQClientError where it is given.
 
-Without this a wrong value travels: it becomes a request that a broker refuses with a number, a subscription that
-nothing matches, or a time limit that is over at once.
+Without this check a wrong value fails later and less clearly: a broker refuses the request with a number, a
+subscription matches nothing, or a time limit is over at once.
 
 A rule belongs to the name of a parameter, so that ``topic`` means the same in every method.
 """
@@ -21,7 +21,7 @@ from gantrymq.errors import MQClientError
 from gantrymq.model.java import NOT_UTF8, is_utf8
 from gantrymq.model.message_queue import MessageQueue
 
-# Gives the value, made a list where it can be read once alone; raises ValueError saying what is allowed.
+# Returns the value, as a list if it can be iterated only once. Raises ValueError with what is allowed.
 Rule = Callable[[Any], Any]
 
 C = TypeVar("C", bound=type)
@@ -48,7 +48,7 @@ def text(value: Any) -> str:
 
 
 def number(least: int, most: int = (1 << 63) - 1) -> Rule:
-    """A whole number, numpy's as well; True and False are none."""
+    """A whole number from ``least`` to ``most``. numpy's integers are accepted, True and False are not."""
 
     def rule(value: Any) -> int:
         allowed = f"a whole number from {least}" + (f" to {most}" if most < (1 << 63) - 1 else "")
@@ -64,7 +64,7 @@ def number(least: int, most: int = (1 << 63) - 1) -> Rule:
 
 
 def seconds(value: Any) -> float:
-    """A span of time."""
+    """A span of time in seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
         raise ValueError("a number of seconds from 0")
     return value
@@ -78,7 +78,7 @@ def address(value: Any) -> str:
 
 
 def is_queue(value: object) -> bool:
-    """Whether it is a queue that can be: texts, and a number from 0."""
+    """Whether ``value`` is a MessageQueue with texts as topic and broker name, and a number from 0."""
     return (
         isinstance(value, MessageQueue)
         and isinstance(cast(object, value.topic), str)
@@ -104,7 +104,7 @@ def queues(value: Any) -> list[MessageQueue]:
 
 
 def offsets(value: Any) -> dict[MessageQueue, int]:
-    """An offset by queue."""
+    """A mapping from queue to offset."""
     allowed = "offsets from 0 by MessageQueue"
     if not isinstance(value, Mapping) or not all(map(is_queue, value)):
         raise ValueError(allowed)
@@ -115,14 +115,14 @@ def offsets(value: Any) -> dict[MessageQueue, int]:
 
 
 def texts(value: Any) -> Mapping[str, str]:
-    """Texts by name."""
+    """A mapping from name to text."""
     if not isinstance(value, Mapping) or not all(isinstance(one, str) for pair in value.items() for one in pair):
         raise ValueError("texts by name, as a dict")
     return value
 
 
 def expression(value: Any) -> str:
-    """What a subscription wants; None is all, as in RocketMQ."""
+    """The filter expression of a subscription. None means all messages, as in RocketMQ."""
     if value is not None and not isinstance(value, str):
         raise ValueError('a text such as "TagA || TagB", or "*" for all')
     if value is not None and not is_utf8(value):
@@ -131,14 +131,14 @@ def expression(value: Any) -> str:
 
 
 def expression_type(value: Any) -> str:
-    """How an expression is read."""
+    """The language of an expression: TAG or SQL92."""
     if value not in (TAG, SQL92):
         raise ValueError(f"{TAG!r} or {SQL92!r}")
     return cast(str, value)
 
 
 def callback(*parameters: str) -> Rule:
-    """A function that takes these; a coroutine function, or an object that can be called, as well."""
+    """A callable that takes ``parameters``: a function, a coroutine function or an object with ``__call__``."""
     shown = ", ".join(parameters)
 
     def rule(value: Any) -> Any:
@@ -153,7 +153,7 @@ def callback(*parameters: str) -> Rule:
             inspect.signature(value).bind(*parameters)
         except TypeError as error:
             raise ValueError(f"a function of ({shown})") from error
-        except ValueError:  # one of C may not say
+        except ValueError:  # a function written in C may have no signature
             pass
         return value
 
@@ -208,9 +208,9 @@ _RULES: dict[str, Rule] = {
 
 
 def checked(method: F, rules: Mapping[str, Rule] | None = None) -> F:
-    """A method that checks its arguments by :data:`_RULES`, and ``rules`` over them; raises MQClientError.
+    """A method that checks its arguments by :data:`_RULES` and ``rules``; ``rules`` has precedence.
 
-    None is allowed where it is the default.
+    None is allowed for a parameter whose default is None. The method raises MQClientError for a wrong argument.
     """
     signature = inspect.signature(method)
     all_rules = {**_RULES, **(rules or {})}
@@ -249,12 +249,12 @@ def checked(method: F, rules: Mapping[str, Rule] | None = None) -> F:
 
 
 def checked_by(**rules: Rule) -> Callable[[F], F]:
-    """:func:`checked` with rules of one method's own."""
+    """:func:`checked` with rules for one method only."""
     return lambda method: checked(method, rules)
 
 
 def checks_arguments(**rules: Rule) -> Callable[[C], C]:
-    """A class whose public methods are :func:`checked`; ``rules`` are for parameters that mean something else here."""
+    """A class decorator: public methods are :func:`checked`. ``rules`` replaces rules for parameters of this class."""
 
     def decorate(kind: C) -> C:
         for attribute, member in list(vars(kind).items()):

@@ -1,4 +1,4 @@
-"""Questions to addresses and to the name servers, over asyncio: the ground of producers and consumers.
+"""Requests to brokers and name servers over asyncio. Producers and consumers are built on it.
 
 Source: MQClientAPIImpl, NettyRemotingClient (getAndCreateNameserverChannel).
 """
@@ -20,10 +20,12 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """Asks addresses, with one connection each, and the name servers in turn until one answers.
+    """Sends requests to addresses, over one connection each, and to the name servers in turn until one answers.
 
-    ``handler`` answers what brokers ask us. ``loop`` is the event loop where it is used first: on another one, and in a
-    forked process, every call raises MQClientError. Thread rule: the event loop's thread.
+    ``handler`` answers the requests of brokers. The client belongs to the event loop on which it is first used: on
+    another loop, and in a forked process, every call raises MQClientError.
+
+    Thread rule: the event loop's thread.
     """
 
     def __init__(self, config: ClientConfig, handler: ChannelHandler | None = None) -> None:
@@ -38,25 +40,28 @@ class AsyncClient:
         )
 
     async def close(self) -> None:
-        """Close all connections once what was sent is written."""
+        """Write what is still to be sent, then close all connections."""
         await self._remoting.close()
 
     async def call(self, address: str, call: Call[T], timeout_ms: int | None = None) -> T:
-        """The answer of an address. Raises RemotingError, or MQBrokerError where it refuses."""
+        """Send a request to an address and return its answer.
+
+        Raises RemotingError, or MQBrokerError if the broker refuses the request.
+        """
         self.loop.check()
         wait_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
         response = await self._remoting.invoke(address, call.request(), wait_ms)
         return call.read(response, address)
 
     async def tell(self, address: str, command: RemotingCommand) -> None:
-        """Send a request that nobody answers; raises RemotingError where nobody is there or reads."""
+        """Send a one-way request. Raises RemotingError if the address cannot be reached or does not read."""
         self.loop.check()
         await self._remoting.invoke_oneway(address, command)
 
     async def ask_name_server(self, call: Call[T]) -> T:
-        """The answer of the first name server that gives one; the next question begins with the same one.
+        """Ask the name servers in turn and return the first answer. The next call begins with the same name server.
 
-        Raises RemotingConnectError naming all of them where none answers.
+        Raises RemotingConnectError, which names all of them, if none answers.
         """
         failures = []
         for address in list(self._name_servers):

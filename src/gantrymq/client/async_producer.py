@@ -39,7 +39,7 @@ from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import HeartbeatData, ProducerData
 from gantrymq.remoting.codes import ResponseCode
 
-# Chooses among the queues of a message's topic (MessageQueueSelector).
+# Chooses one of the queues of a message's topic (MessageQueueSelector).
 QueueSelector = Callable[[Sequence[MessageQueue]], MessageQueue]
 
 _LONG_BYTES = 64 * 1024
@@ -61,26 +61,28 @@ RETRY_RESPONSE_CODES = frozenset(
 class AsyncProducer:
     """Sends messages. Start it with ``async with``, or :meth:`start` and :meth:`close`.
 
-    ``config`` is where the name servers are, with fields of ProducerConfig as ``settings``, or such an object.
+    ``config`` is the list of name servers, with fields of ProducerConfig as ``settings``, or a ProducerConfig.
 
-    A send tries other brokers where one does not answer or refuses for a reason that may be its own, and raises
-    MQClientError when all attempts failed, MQBrokerError when a broker refused the message itself,
-    RemotingTooMuchRequestError when the time was over before an attempt. A message whose send failed may have been
-    stored all the same: delivery is at least once. Thread rule: the event loop's thread.
+    A send tries another broker if one does not answer or refuses for a reason that may be its own. It raises
+    MQClientError if all attempts failed, MQBrokerError if a broker refused the message itself, and
+    RemotingTooMuchRequestError if the time limit was over before the first attempt. A message whose send failed may
+    have been stored: delivery is at least once.
+
+    Thread rule: the event loop's thread.
     """
 
     def __init__(
         self, config: ProducerConfig | str, clock: Clock | None = None, **settings: Unpack[ProducerSettings]
     ) -> None:
         config = ProducerConfig.of(config, settings)
-        # Sends, heart-beats and the goodbye name the same group.
+        # Sends, heartbeats and the unregistration name the same group.
         self._config = replace(config, producer_group=wrap_namespace(config.namespace, config.producer_group))
         self._clock = clock or SystemClock()
         self._client = AsyncClient(config)
         self._ids = UniqueIds(self._clock)
         self._fault = MQFaultStrategy(latency_fault_enable=config.send_latency_fault_enable)
         self._routes = PublishRoutes(self._client, config, self._clock)
-        # Nothing that a task of these holds leads here: a producer that is dropped can be collected.
+        # These tasks hold no reference to the producer, so that a producer that is dropped can be collected.
         beat = partial(_heartbeat, self._config.producer_group)
         self._heartbeats = Heartbeats(self._client, beat, self._routes.masters)
         self._window = SendWindow(config.back_pressure_for_async_send_num, config.back_pressure_for_async_send_size)
@@ -101,16 +103,17 @@ class AsyncProducer:
         await self.close()
 
     def start(self) -> None:
-        """Begin to send heart-beats to the brokers that messages go to."""
+        """Begin to send heartbeats to the brokers that receive messages."""
         self._client.loop.check()
         self._heartbeats.start()
         if self._unless_dropped is None:
             self._unless_dropped = end_when_dropped(self, self._end)
 
     async def close(self) -> None:
-        """Wait for what is under way, at most ``send_msg_timeout_ms``, tell the brokers goodbye, close all connections.
+        """Close the producer; a second call has no effect.
 
-        Twice is once.
+        Wait at most ``send_msg_timeout_ms`` for the sends under way, unregister from the brokers, then close all
+        connections.
         """
         self._client.loop.check()
         if self._unless_dropped is not None:
@@ -119,23 +122,23 @@ class AsyncProducer:
 
     @checked
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues a message of this topic may go to; raises MQClientError where there is no such topic.
+        """The queues to which a message of this topic may go. Raises MQClientError if the topic does not exist.
 
-        A topic that the first message would make has no queues before it.
+        A topic that its first message would create has no queues before that message.
         """
         return (await self._routes.find_existing(self._full(topic))).publish
 
     async def queues_to_be(self, topic: str) -> tuple[MessageQueue, ...]:
-        """As :meth:`queues`; where there is no such topic, those that the first message makes it with."""
+        """As :meth:`queues`. For a topic that does not exist: the queues with which its first message creates it."""
         return (await self._routes.find(self._full(topic))).publish
 
     async def send(
         self, message: Message, queue: MessageQueue | QueueSelector | None = None, *, timeout_ms: int | None = None
     ) -> SendResult:
-        """Send one message; with a queue, or a function that chooses one, there is one attempt.
+        """Send one message. With a queue, or a function that chooses one, there is one attempt.
 
-        ``timeout_ms`` begins when the message leaves: before that it waits until less is under way than
-        ``back_pressure_for_async_send_num`` messages and ``back_pressure_for_async_send_size`` bytes.
+        The message first waits until less is under way than ``back_pressure_for_async_send_num`` messages and
+        ``back_pressure_for_async_send_size`` bytes. ``timeout_ms`` begins after that wait.
         """
         if _takes_long(message, self._config):
             return await self.deliver(await asyncio.to_thread(self.prepare, message), queue, timeout_ms)
@@ -148,31 +151,31 @@ class AsyncProducer:
         *,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send messages of one topic as one: they are stored next to each other, all or none."""
+        """Send messages of one topic in one request. They are stored next to each other, all or none."""
         return await self.deliver(self.prepare_batch(messages), queue, timeout_ms)
 
     async def send_oneway(self, message: Message, queue: MessageQueue | QueueSelector | None = None) -> None:
-        """Send one message without a result; raises only if no broker is reached or it reads nothing."""
+        """Send one message without a result. Raises only if no broker is reached or the broker does not read."""
         await self.deliver_oneway(self.prepare(message), queue)
 
     @checked
     async def flush(self, timeout_ms: int | None = None) -> None:
-        """Wait until nothing is under way; what became of it is what each send brings.
+        """Wait until no send is under way. Each send reports its own result.
 
-        Raises MQClientError where that takes longer than ``timeout_ms``.
+        Raises MQClientError if that takes longer than ``timeout_ms``.
         """
         self._client.loop.check()
         if not await self._window.drain(None if timeout_ms is None else timeout_ms / 1000):
             raise still_under_way(self._window.under_way, timeout_ms)
 
-    # In two steps: the caller prepares a message, in any thread, and it leaves on the event loop
+    # A send has two steps: the caller prepares the message in any thread, and the event loop sends it
 
     def prepare(self, message: Message) -> OutgoingMessage:
-        """Check and compress one message. Thread rule: any thread."""
+        """Validate and compress one message. Thread rule: any thread."""
         return prepare(message, self._ids.new(), self._config)
 
     def prepare_batch(self, messages: Sequence[Message]) -> OutgoingMessage:
-        """The same for a batch. Thread rule: any thread."""
+        """Validate and compress a batch. Thread rule: any thread."""
         return prepare_batch(messages, self._ids.new, self._config)
 
     async def deliver(
@@ -182,7 +185,11 @@ class AsyncProducer:
         timeout_ms: int | None = None,
         leaves: Callable[[], bool] = lambda: True,
     ) -> SendResult:
-        """Send what was made ready; ``leaves`` is asked right before whether it may, and cannot be taken back then."""
+        """Send a prepared message. ``leaves`` is called right before the send; if it returns False, CancelledError is
+        raised.
+
+        After ``leaves`` returned True, the send cannot be cancelled.
+        """
         self._check_open()
         check_way(queue, timeout_ms)
         async with self._window.entered(len(outgoing.body)):
@@ -193,7 +200,7 @@ class AsyncProducer:
     async def deliver_oneway(
         self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None = None
     ) -> None:
-        """The same for a message of which nothing is learned."""
+        """Send a prepared message one-way, without a result."""
         self._check_open()
         check_way(queue, None)
         async with self._window.entered(len(outgoing.body)):
@@ -296,12 +303,12 @@ async def _end(
 
 
 def still_under_way(messages: int, timeout_ms: int | None) -> MQClientError:
-    """What a flush says whose time is over."""
+    """The error of a flush whose time limit is over."""
     return MQClientError(f"{messages} messages are still under way after {timeout_ms} ms")
 
 
 def _takes_long(message: Message, config: ProducerConfig) -> bool:
-    """Whether compressing it would hold the event loop up: zlib takes 3 ms for 100 KB that cannot be compressed."""
+    """Whether compressing the body would block the event loop: zlib takes 3 ms for 100 KB of incompressible data."""
     body: object = message.body
     return is_of_bytes(body) and len(message.body) >= max(_LONG_BYTES, config.compress_msg_body_over_howmuch)
 
@@ -311,7 +318,7 @@ def _heartbeat(producer_group: str, client_id: str) -> HeartbeatData:
 
 
 def check_way(queue: object, timeout_ms: object) -> None:
-    """Refuse what a send is given beside its message; raises MQClientError."""
+    """Validate the ``queue`` and ``timeout_ms`` of a send. Raises MQClientError."""
     if queue is not None and not isinstance(queue, MessageQueue) and (not callable(queue) or isinstance(queue, type)):
         hint = "; the body belongs into the message: send(Message(topic, body))" if isinstance(queue, bytes) else ""
         raise MQClientError(f"queue={queue!r:.200} is neither a MessageQueue nor a function that chooses one{hint}")
@@ -320,7 +327,9 @@ def check_way(queue: object, timeout_ms: object) -> None:
 
 
 def _chosen(route: TopicRoute, queue: MessageQueue | QueueSelector | None) -> MessageQueue | None:
-    """The queue that is given or chosen; raises MQClientError where it is none of the message's topic."""
+    """The queue that is given or that the selector returns.
+    Raises MQClientError if the selector returns another type.
+    """
     if queue is None:
         return None
     chosen: object = queue if isinstance(queue, MessageQueue) else queue(route.publish)
@@ -330,7 +339,7 @@ def _chosen(route: TopicRoute, queue: MessageQueue | QueueSelector | None) -> Me
 
 
 def _of_topic(queue: MessageQueue | None, full_topic: str, namespace: str) -> MessageQueue | None:
-    """Raises MQClientError where a queue is one of another topic than the message."""
+    """The same queue. Raises MQClientError if its topic is not the message's, or if its number is invalid."""
     if queue is not None and wrap_namespace(namespace, queue.topic) != full_topic:
         raise MQClientError(f"the queue {queue} is of another topic than the message, {full_topic}")
     if queue is not None and not is_queue(queue):

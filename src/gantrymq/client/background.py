@@ -1,4 +1,4 @@
-"""Tasks that run beside the one who started them, and end with it; and how that one ends itself."""
+"""Background tasks of a client, and the one task that closes it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ log = get_logger("gantrymq.client")
 
 
 class BackgroundTasks:
-    """Holds tasks; what one raises is logged, for nobody waits for it. Thread rule: the event loop's thread."""
+    """Holds tasks. The exception of a task is logged, because no caller awaits the task.
+
+    Thread rule: the event loop's thread.
+    """
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -25,7 +28,9 @@ class BackgroundTasks:
         return len(self._tasks)
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Begin; on a running loop. Raises MQClientError once all is closed: nobody would end what is begun then."""
+        """Start a task on the running loop. Raises MQClientError after :meth:`close`, because nothing would end the
+        task.
+        """
         if self._closed:
             work.close()
             raise MQClientError("the client was closed meanwhile")
@@ -35,12 +40,15 @@ class BackgroundTasks:
         return task
 
     async def drain(self, timeout_s: float) -> None:
-        """Wait for those under way, but no longer than that."""
+        """Wait for the running tasks, at most ``timeout_s`` seconds."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
 
     async def close(self) -> None:
-        """End all, and begin no more. One that swallows its cancellation, as asyncio.wait_for may, is told again."""
+        """Cancel all tasks, wait for them, and accept no more.
+
+        A task that swallows its cancellation, as asyncio.wait_for may, is cancelled again every 0.1 s.
+        """
         self._closed = True
         tasks = {task for task in self._tasks if task is not asyncio.current_task()}
         while tasks:

@@ -1,6 +1,6 @@
-"""Requests over plain sockets, one after the other or several under way: what a Spark executor asks brokers with.
+"""Requests over plain sockets, one at a time or pipelined. Spark executors use it.
 
-There is no thread and no event loop behind it. Thread rule: one thread at a time.
+It needs no thread and no event loop. Thread rule: one thread at a time.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ T = TypeVar("T")
 
 
 class BlockingConnection:
-    """One connection to ``address``, for one asker at a time. After any RemotingError it is useless: close it.
+    """One connection to ``address``, for one caller at a time. Close it after any RemotingError.
 
-    Raises RemotingConnectError where there is nobody to connect to. After a fork nothing is sent or received in the new
-    process: MQClientError says so.
+    The constructor raises RemotingConnectError if it cannot connect. In a forked process MQClientError is raised, and
+    nothing is sent or received.
     """
 
     def __init__(self, address: str, config: ClientConfig, clock: Clock) -> None:
@@ -55,21 +55,23 @@ class BlockingConnection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is open and sound, and no answer to who used it last is on its way."""
+        """Whether the connection is open and sound, and no answer to an earlier request is missing."""
         return not self._unanswered and self._connection.error is None and self._socket.fileno() >= 0
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the other end has neither closed it, as servers do after two idle minutes, nor sent anything."""
+        """Whether nothing can be read: the server has neither closed it (servers do after two idle minutes) nor sent
+        data.
+        """
         readable = select.poll()
         readable.register(self._socket, select.POLLIN)
         return not readable.poll(0)
 
     def send(self, command: RemotingCommand) -> int:
-        """Take a request to be sent, and do not wait for its answer; its opaque.
+        """Queue a request and return its opaque. Does not wait for the answer.
 
-        It goes out when an answer is waited for, with all that were taken until then: for many small requests, telling
-        the system is what costs most.
+        The request is sent by the next :meth:`receive`, together with all others queued until then: for many small
+        requests the system calls are the largest cost.
         """
         command.opaque = self._opaque
         self._opaque = (self._opaque + 1) & 0x7FFFFFFF
@@ -91,9 +93,10 @@ class BlockingConnection:
             raise RemotingConnectError(self.address, f"cannot send: {error.strerror or error}") from error
 
     def receive(self, timeout_ms: int) -> RemotingCommand:
-        """The next response to what was sent; requests that come in between are passed over.
+        """The next response to a request of this connection. Requests of the other side are ignored.
 
-        Raises RemotingTimeoutError, RemotingConnectError, or RemotingCommandError for what is no command or no answer.
+        Raises RemotingTimeoutError, RemotingConnectError, or RemotingCommandError for an invalid command or a response
+        to no request of ours.
         """
         self._process.check()
         deadline = self._clock.monotonic_s() + timeout_ms / 1000
@@ -135,7 +138,7 @@ class BlockingConnection:
 
 
 class BlockingClient:
-    """Asks addresses, over connections that are kept, and the name servers in turn until one answers.
+    """Sends requests to addresses, over pooled connections, and to the name servers in turn until one answers.
 
     with BlockingClient(ClientConfig("127.0.0.1:9876")) as client:
         route = client.ask_name_server(topic_route("TopicTest"))
@@ -159,7 +162,7 @@ class BlockingClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections, those that are lent among them. Nothing is asked after that."""
+        """Close all connections, those in use too. After that every request raises MQClientError."""
         self._is_closed = True
         for address in list(self._idle):
             self.drop(address)
@@ -168,10 +171,10 @@ class BlockingClient:
 
     @contextmanager
     def connection(self, address: str) -> Iterator[BlockingConnection]:
-        """A connection to an address for one asker alone, made when none idles that is still good.
+        """Lend a connection to an address: an idle one that is still open, or a new one.
 
-        Who leaves while answers are on their way, by an error or otherwise, leaves one that nobody can use any more.
-        Raises MQClientError after a fork, in the new process: two who read one socket take each other's answers.
+        A connection that is returned with answers outstanding, after an error for example, is closed. Raises
+        MQClientError in a forked process, because two processes that read one socket take each other's answers.
         """
         self._process.check()
         if self._is_closed:
@@ -197,12 +200,15 @@ class BlockingClient:
         return None
 
     def drop(self, address: str) -> None:
-        """Close the connections to an address that idle: where one broke, the others are likely to have broken too."""
+        """Close the idle connections to an address: after one broke, the others have probably broken too."""
         for connection in self._idle.pop(address, ()):
             connection.close()
 
     def call(self, address: str, call: Call[T], timeout_ms: int | None = None) -> T:
-        """The answer of an address. Raises RemotingError, or MQBrokerError where it refuses."""
+        """Send a request to an address and return its answer.
+
+        Raises RemotingError, or MQBrokerError if the broker refuses the request.
+        """
         wait_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
         try:
             with self.connection(address) as connection:
@@ -214,9 +220,9 @@ class BlockingClient:
         return call.read(response, address)
 
     def ask_name_server(self, call: Call[T]) -> T:
-        """The answer of the first name server that gives one; the next question begins with the same one.
+        """Ask the name servers in turn and return the first answer. The next call begins with the same name server.
 
-        Raises RemotingConnectError naming all of them where none answers.
+        Raises RemotingConnectError, which names all of them, if none answers.
         """
         failures = []
         for address in list(self._name_servers):

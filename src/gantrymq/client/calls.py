@@ -1,4 +1,4 @@
-"""What a client asks: each question as its request and how to read the answer, without any I/O.
+"""The requests of a client, and how to read their answers, without any I/O.
 
 Source: MQClientAPIImpl.
 """
@@ -28,7 +28,7 @@ from gantrymq.remoting.headers.offset import (
 )
 from gantrymq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 
-# A group that every broker has, even where groups are not made by themselves; what it pulls disturbs nobody.
+# This group exists on every broker, even where groups are not created automatically, and no consumer uses it.
 TOOLS_CONSUMER_GROUP = "TOOLS_CONSUMER"
 SUBSCRIBE_ALL = "*"
 
@@ -37,9 +37,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """A question: ``request`` makes the command anew each time it is sent, ``read`` turns a response into the answer.
+    """One kind of request. ``request`` makes a new command for each send; ``read`` turns a response into the answer.
 
-    ``read`` raises MQBrokerError, whose address is the second argument.
+    The second argument of ``read`` is the broker's address, which its MQBrokerError names.
     """
 
     request: Callable[[], RemotingCommand]
@@ -47,7 +47,7 @@ class Call(Generic[T]):
 
 
 class PullStatus(Enum):
-    """What became of a pull."""
+    """The result of a pull."""
 
     FOUND = "FOUND"
     NO_NEW_MSG = "NO_NEW_MSG"
@@ -57,7 +57,7 @@ class PullStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """The answer to a pull. ``records`` are stored records one after the other, as they lie in the commit log."""
+    """The answer to a pull. ``records`` has stored records in the format of the commit log, one after the other."""
 
     status: PullStatus
     next_begin_offset: int
@@ -76,13 +76,13 @@ _PULL_STATUS = {
 
 
 def refusal(response: RemotingCommand, address: str) -> MQBrokerError:
-    """What a response says that is no success."""
+    """The error for a response that is not a success."""
     names = [code.name for code in ResponseCode if code == response.code]
     return MQBrokerError(address, response.code, names[0] if names else "unknown", response.remark or "")
 
 
 def topic_route(topic: str) -> Call[TopicRouteData | None]:
-    """GET_ROUTEINFO_BY_TOPIC; None where the name server knows no such topic."""
+    """GET_ROUTEINFO_BY_TOPIC; None if the name server does not know the topic."""
 
     def read(response: RemotingCommand, address: str) -> TopicRouteData | None:
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -95,7 +95,7 @@ def topic_route(topic: str) -> Call[TopicRouteData | None]:
 
 
 def topic_list() -> Call[list[str]]:
-    """GET_ALL_TOPIC_LIST_FROM_NAMESERVER: every topic, those of the system among them."""
+    """GET_ALL_TOPIC_LIST_FROM_NAMESERVER: every topic, system topics included."""
     return Call(
         lambda: RemotingCommand(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
         lambda response, address: decode_body(TopicList, body_of(response, address)).topic_list,
@@ -111,7 +111,7 @@ def cluster_info() -> Call[ClusterInfo]:
 
 
 def min_offset(queue: MessageQueue) -> Call[int]:
-    """GET_MIN_OFFSET: the offset of the first message that is still there."""
+    """GET_MIN_OFFSET: the offset of the first message that still exists."""
     return Call(
         lambda: RemotingCommand.request(
             GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name)
@@ -121,7 +121,7 @@ def min_offset(queue: MessageQueue) -> Call[int]:
 
 
 def max_offset(queue: MessageQueue) -> Call[int]:
-    """GET_MAX_OFFSET: the offset that the next message will get."""
+    """GET_MAX_OFFSET: the offset of the next message to be stored."""
     return Call(
         lambda: RemotingCommand.request(
             GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name)
@@ -131,7 +131,10 @@ def max_offset(queue: MessageQueue) -> Call[int]:
 
 
 def search_offset(queue: MessageQueue, timestamp_ms: int) -> Call[int]:
-    """SEARCH_OFFSET_BY_TIMESTAMP: the first offset stored at or after a time; past the last one, the maximum."""
+    """SEARCH_OFFSET_BY_TIMESTAMP: the offset of the first message stored at or after ``timestamp_ms``.
+
+    If all messages are older, it is the maximum offset.
+    """
     return Call(
         lambda: RemotingCommand.request(
             SearchOffsetRequestHeader(
@@ -152,7 +155,7 @@ def pull(
 ) -> Call[PullResult]:
     """PULL_MESSAGE that neither waits for messages nor commits an offset.
 
-    The filter goes with the request, so that the broker need not know the group's subscription.
+    The request carries the filter, so the broker need not know the group's subscription.
     """
     header = PullMessageRequestHeader(
         consumer_group=group,
@@ -172,7 +175,7 @@ def pull(
 
 
 def read_pull(response: RemotingCommand, address: str) -> PullResult:
-    """The answer to PULL_MESSAGE; raises MQBrokerError."""
+    """The result of PULL_MESSAGE. Raises MQBrokerError."""
     status = _PULL_STATUS.get(response.code)  # type: ignore[call-overload]
     if status is None:
         raise refusal(response, address)
@@ -188,17 +191,17 @@ def read_pull(response: RemotingCommand, address: str) -> PullResult:
 
 
 def success(response: RemotingCommand, address: str) -> RemotingCommand:
-    """A response that is one; raises MQBrokerError where it is a refusal."""
+    """The response itself, if it is a success. Raises MQBrokerError otherwise."""
     if response.code != ResponseCode.SUCCESS:
         raise refusal(response, address)
     return response
 
 
 def body_of(response: RemotingCommand, address: str) -> bytes:
-    """The body of a success; raises MQBrokerError."""
+    """The body of a successful response. Raises MQBrokerError otherwise."""
     return success(response, address).body
 
 
 def accepted(response: RemotingCommand, address: str) -> None:
-    """Nothing, where the answer is a success; raises MQBrokerError."""
+    """Return nothing if the response is a success. Raises MQBrokerError otherwise."""
     success(response, address)

@@ -1,4 +1,4 @@
-"""Compressing bodies with zlib, as LZ4 frames or with Zstandard; :mod:`gantrymq.format.packed_body` is the inverse.
+"""Compression of bodies with zlib, as LZ4 frames or with Zstandard. :mod:`gantrymq.format.packed_body` decompresses.
 
 Source: CompressionType, ZlibCompressor, Lz4Compressor, ZstdCompressor.
 """
@@ -9,7 +9,7 @@ from gantrymq.model import flags
 
 
 class CompressionType(Enum):
-    """How a producer compresses; the values are the bits of sysFlag."""
+    """The compression of a producer. The values are bits of sysFlag."""
 
     ZLIB = flags.COMPRESSION_ZLIB
     LZ4 = flags.COMPRESSION_LZ4
@@ -17,7 +17,7 @@ class CompressionType(Enum):
 
 
 def compress(body: bytes, kind: CompressionType, level: int) -> bytes:
-    """A body, compressed at RocketMQ's ``level`` (0 to 9, 5 unless set); LZ4 takes no notice of it."""
+    """The compressed body. ``level`` is RocketMQ's (0 to 9, default 5); LZ4 ignores it."""
     if kind is CompressionType.LZ4:
         import lz4.frame
 

@@ -1,6 +1,6 @@
-"""Which queue a message goes to, and which brokers are passed over for a while.
+"""Chooses the queue of each message, and avoids brokers that were slow or failed.
 
-Time is given, in milliseconds of a monotonic clock.
+Times are milliseconds of a monotonic clock.
 
 Source: MQFaultStrategy, LatencyFaultToleranceImpl, TopicPublishInfo.
 """
@@ -12,17 +12,17 @@ from collections.abc import Callable, Sequence
 
 from gantrymq.model.message_queue import MessageQueue
 
-# A broker that took so long is not used for so long, in milliseconds.
+# A broker whose latency reaches _LATENCY_MAX_MS[i] is avoided for _NOT_AVAILABLE_MS[i] milliseconds.
 _LATENCY_MAX_MS = (50, 100, 550, 1800, 3000, 5000, 15_000)
 _NOT_AVAILABLE_MS = (0, 0, 2000, 5000, 6000, 10_000, 30_000)
 _ISOLATION_MS = 10_000
 
 
 class MQFaultStrategy:
-    """Takes queues in turn. A retry goes to another broker than the last one where there is one.
+    """Takes queues in turn. A retry goes to another broker than the last one if there is another.
 
-    With ``latency_fault_enable`` (sendLatencyFaultEnable) a broker that was slow or failed is passed over for a while,
-    as long as another is left.
+    With ``latency_fault_enable`` (sendLatencyFaultEnable) a broker that was slow or failed is avoided for a while, as
+    long as another one remains.
     """
 
     def __init__(self, *, latency_fault_enable: bool = False) -> None:
@@ -31,7 +31,7 @@ class MQFaultStrategy:
         self._usable_from_ms: dict[str, int] = {}
 
     def select(self, queues: Sequence[MessageQueue], last_broker: str | None, now_ms: int) -> MessageQueue:
-        """The queue for the next message; ``queues`` is not empty."""
+        """The queue for the next message. ``queues`` must not be empty."""
         if self._enabled:
             usable = self._first(
                 queues, lambda name: name != last_broker and self._usable_from_ms.get(name, 0) <= now_ms
@@ -42,7 +42,7 @@ class MQFaultStrategy:
         return other if other is not None else queues[self._next() % len(queues)]
 
     def update(self, broker: str, latency_ms: int, now_ms: int, *, isolate: bool = False) -> None:
-        """Note how long a broker took; ``isolate``: it did not answer, or refused."""
+        """Record the latency of a broker. ``isolate`` means that it did not answer, or refused."""
         if self._enabled:
             self._usable_from_ms[broker] = now_ms + _not_available_ms(_ISOLATION_MS if isolate else latency_ms)
 

@@ -1,4 +1,4 @@
-"""Heart-beats: a client tells the brokers it uses that it is there, every 30 s, and goodbye at the end.
+"""Heartbeats: every 30 s a client registers with the brokers that it uses, and at the end it unregisters.
 
 Source: MQClientInstance.sendHeartbeatToAllBrokerWithLock, MQClientAPIImpl.unregisterClient.
 """
@@ -22,15 +22,16 @@ from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.consumer import UnregisterClientRequestHeader
 
 INTERVAL_SECONDS = 30.0  # heartbeatBrokerInterval
-_LOOK_SECONDS = 1.0  # how soon a broker that is new hears of us
+_LOOK_SECONDS = 1.0  # how soon a new broker gets its first heartbeat
 
 log = get_logger("gantrymq.client")
 
 
 class Heartbeats:
-    """Sends what ``beat`` says, given our client id, to the addresses that ``brokers`` names.
+    """Sends the heartbeat that ``beat`` makes for the client id to the addresses that ``brokers`` returns.
 
-    The client id is ``ip@instance_name``; without a name it is one that nobody else has.
+    The client id is ``ip@instance_name``. Without an instance name it is made unique.
+
     Thread rule: the event loop's thread.
     """
 
@@ -49,13 +50,13 @@ class Heartbeats:
         self._started = False
 
     def start(self) -> None:
-        """Begin; on a running loop."""
+        """Begin to send heartbeats, on the running loop. A second call has no effect."""
         if not self._started:
             self._started = True
             self._tasks.start(self._run())
 
     async def close(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
-        """Stop, and tell the brokers that the group has one client less."""
+        """Stop, and unregister this client of the group from the brokers."""
         await self._tasks.close()
         header = UnregisterClientRequestHeader(
             client_id=self.client_id, producer_group=producer_group, consumer_group=consumer_group
@@ -64,12 +65,12 @@ class Heartbeats:
         await asyncio.gather(*(self._tell(address, goodbye) for address in self._told))
 
     async def beat(self) -> None:
-        """Tell all brokers now: what we want has changed."""
+        """Send a heartbeat to all brokers now, because the subscriptions have changed."""
         self._told = set()
         await self._tell_new()
 
     def renew(self, address: str) -> None:
-        """Tell this broker again, within a second: it may have been started anew, and know nobody."""
+        """Send this broker a heartbeat within a second: after a restart it knows no clients."""
         self._told.discard(address)
 
     async def _run(self) -> None:

@@ -1,6 +1,6 @@
-"""The settings of clients as keywords, for type checkers: ``Producer(name_servers, producer_grop="x")`` is an error.
+"""The settings of clients as keyword arguments, so that type checkers reject ``producer_grop="x"``.
 
-Each class has the fields of the settings class that it stands for, which checks the values; a test compares them.
+Each class has the fields of one settings class, which validates the values. A test compares the two.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gantrymq.remoting.codes import SerializeType
 
 
 class ClientSettings(TypedDict, total=False):
-    """Those of :class:`gantrymq.client.settings.ClientConfig`."""
+    """The fields of :class:`gantrymq.client.settings.ClientConfig`."""
 
     namespace: str
     access_key: str
@@ -30,7 +30,7 @@ class ClientSettings(TypedDict, total=False):
 
 
 class ProducerSettings(ClientSettings, total=False):
-    """Those of :class:`gantrymq.client.settings.ProducerConfig`."""
+    """The fields of :class:`gantrymq.client.settings.ProducerConfig`."""
 
     producer_group: str
     send_msg_timeout_ms: int
@@ -49,7 +49,7 @@ class ProducerSettings(ClientSettings, total=False):
 
 
 class ConsumerSettings(ClientSettings, total=False):
-    """Those of :class:`gantrymq.client.consumer.settings.ConsumerConfig`."""
+    """The fields of :class:`gantrymq.client.consumer.settings.ConsumerConfig`."""
 
     consumer_group: str
     instance_name: str
@@ -65,7 +65,7 @@ class ConsumerSettings(ClientSettings, total=False):
 
 
 class PushConsumerSettings(ConsumerSettings, total=False):
-    """Those of :class:`gantrymq.client.consumer.settings.PushConsumerConfig`."""
+    """The fields of :class:`gantrymq.client.consumer.settings.PushConsumerConfig`."""
 
     consume_thread_max: int
     consume_concurrently_max_span: int
@@ -84,7 +84,7 @@ class PushConsumerSettings(ConsumerSettings, total=False):
 
 
 class LitePullConsumerSettings(ConsumerSettings, total=False):
-    """Those of :class:`gantrymq.client.consumer.settings.LitePullConsumerConfig`."""
+    """The fields of :class:`gantrymq.client.consumer.settings.LitePullConsumerConfig`."""
 
     pull_batch_size: int
     pull_threshold_for_all: int

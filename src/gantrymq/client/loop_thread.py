@@ -1,7 +1,7 @@
-"""An event loop in a thread of its own, on which the blocking clients run their asynchronous counterparts.
+"""An event loop in its own thread, on which the blocking clients run their asynchronous counterparts.
 
-A client that is dropped without ``close()`` ends its thread and connections when it is collected or the interpreter
-ends, and raises a ResourceWarning.
+A client that is dropped without ``close()`` ends its thread and connections when it is collected or when the
+interpreter exits, and raises a ResourceWarning.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _TELL_AGAIN_SECONDS = 0.1
 
 @dataclass(slots=True)
 class _Call(Generic[T]):
-    """A coroutine, and the task it runs in once the loop has come to it."""
+    """A coroutine, and the task that runs it once the loop has started it."""
 
     work: Coroutine[Any, Any, T]
     task: asyncio.Task[T] | None = None
 
 
 class LoopThread:
-    """Runs coroutines one thread away.
+    """Runs coroutines in its own thread.
 
-    Thread rule: any thread. In its own, where callbacks of futures run too, what would wait raises MQClientError. A
-    handler of a signal may call it in the midst of another call.
+    Thread rule: any thread. In the loop's thread, where callbacks of futures run too, a call that would wait raises
+    MQClientError. A signal handler may call it during another call.
     """
 
     def __init__(self, name: str) -> None:
@@ -48,7 +48,7 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=_run, args=(self._loop,), name=f"gantrymq-{name}", daemon=True)
         self._thread.start()
-        # Nothing is begun after what closing begins. Reentrant, for a signal's handler may close it within a call.
+        # Nothing is started after closing begins. Reentrant, because a signal handler may close it during a call.
         self._lock = threading.RLock()
         self._closed = False
         self._closer = 0
@@ -57,11 +57,13 @@ class LoopThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs in this thread."""
+        """Whether the caller runs in the loop's thread."""
         return threading.current_thread() is self._thread
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin a coroutine. Raises MQClientError once all is closed; so does the future if it is under way then."""
+        """Start a coroutine. Raises MQClientError after the close;
+        the future raises it if the close comes meanwhile.
+        """
         return self._begin(_Call(work))
 
     def _begin(self, call: _Call[T]) -> Future[T]:
@@ -73,7 +75,7 @@ class LoopThread:
                 work = self._until_closed(call)
                 try:
                     return asyncio.run_coroutine_threadsafe(work, self._loop)
-                except RuntimeError as error:  # a signal's handler closed it since the look at _closed
+                except RuntimeError as error:  # a signal handler closed it after the check of _closed
                     work.close()
                     raise MQClientError(f"the {self._name} is closed") from error
         except MQClientError:
@@ -81,22 +83,22 @@ class LoopThread:
             raise
 
     def run(self, work: Coroutine[Any, Any, T], *, undo: Callable[[T], None] | None = None) -> T:
-        """A coroutine's result, or what it raises.
+        """Run a coroutine and return its result, or raise its exception.
 
-        Where the caller is interrupted, as by a signal, the coroutine is cancelled; where that comes too late, ``undo``
-        gets what nobody else will, in the loop's thread. A signal may strike before there is a future to cancel, too.
+        If the caller is interrupted, by a signal for example, the coroutine is cancelled. If it has already finished,
+        ``undo`` gets its result, in the loop's thread. The interruption may come before there is a future to cancel.
         """
         self._check_thread(work)
         call = _Call(work)
         try:
             return self._begin(call).result()
         except BaseException:
-            with suppress(MQClientError):  # all is closed: nobody gets anything
+            with suppress(MQClientError):  # closed meanwhile: there is no result to undo
                 self.submit(_abandon(call, undo))
             raise
 
     def do(self, act: Callable[[], T]) -> T:
-        """Call a plain function in the loop's thread; what it returns or raises."""
+        """Call a plain function in the loop's thread; return its result or raise its exception."""
 
         async def work() -> T:
             return act()
@@ -104,7 +106,7 @@ class LoopThread:
         return self.run(work())
 
     def make(self, made: Callable[[], T]) -> T:
-        """As :meth:`do`, for what the thread is there for: it ends where that cannot be made."""
+        """As :meth:`do`, for the object that this thread serves. If it cannot be made, the thread ends."""
         try:
             return self.do(made)
         except BaseException:
@@ -112,10 +114,10 @@ class LoopThread:
             raise
 
     def close(self, last: Coroutine[Any, Any, None]) -> None:
-        """Run what is left to do, end what is still under way, then the thread; what ``last`` raises is raised.
+        """Run ``last``, cancel all other tasks, then end the thread. Raises what ``last`` raises.
 
-        A second call waits for the first; where the first was interrupted by the second, as by a signal's handler, the
-        second leaves it to the first. After a fork it is for the process that made it.
+        A second call waits for the first, unless it interrupts the first in the same thread, as in a signal handler:
+        then it returns at once. In a forked process the call has no effect.
         """
         if self._process.is_here:
             self._check_thread(last)
@@ -125,18 +127,19 @@ class LoopThread:
             self._ended.wait()
 
     def close_beside(self, last: Coroutine[Any, Any, None]) -> None:
-        """As :meth:`close`, in a thread of its own; returns at once. A program that ends waits for that thread.
+        """As :meth:`close`, in a thread of its own; returns at once. The program does not exit before that thread ends.
 
-        For callers that ``last`` waits for: a listener closes its consumer. What ``last`` raises is logged.
+        For callers that ``last`` waits for, such as a listener that closes its consumer. An exception of ``last`` is
+        logged.
         """
         if self._begin_closing(last, 0):
             name = f"{self._thread.name}-closing"
             threading.Thread(target=self._finish_logged, args=(last,), name=name, daemon=False).start()
 
     def abandon(self, last: Callable[[], Coroutine[Any, Any, None]], then: Callable[[], None] | None = None) -> bool:
-        """Close it for an owner that was collected; nothing waits, and any thread may call it. Whether it was open.
+        """Begin to close for an owner that was collected, without waiting. Returns whether it was open.
 
-        ``then`` is called in the thread once its loop has ended.
+        ``then`` is called in the loop's thread after the last task. Thread rule: any thread.
         """
         if not self._process.is_here or not self._begin_closing(None, 0):
             return False
@@ -149,7 +152,7 @@ class LoopThread:
         return True
 
     def wait_ended(self, timeout_s: float) -> bool:
-        """Wait until what closing or abandoning began has ended; whether it did in time."""
+        """Wait until the close has ended, at most ``timeout_s`` seconds; returns whether it has."""
         return self._ended.wait(timeout_s)
 
     def _begin_closing(self, last: Coroutine[Any, Any, None] | None, closer: int) -> bool:
@@ -187,13 +190,13 @@ class LoopThread:
         self._ended.set()
 
     def check_open(self) -> None:
-        """Raise MQClientError where it is closed, or was made before a fork."""
+        """Raise MQClientError if it is closed, or if this process is a fork of the one that made it."""
         self._process.check()
         if self._closed:
             raise MQClientError(f"the {self._name} is closed")
 
     def check_not_current(self) -> None:
-        """Raise MQClientError where the caller runs in this thread, and would wait for itself."""
+        """Raise MQClientError if the caller runs in the loop's thread, where it would wait for itself."""
         if self.is_current:
             raise MQClientError(f"a call that blocks, within the {self._name}'s own thread, would wait for itself")
 
@@ -215,7 +218,9 @@ class LoopThread:
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """A thread's work: it holds the loop and not who is served, so that what is dropped can be collected."""
+    """The thread's main function. It references the loop but not the client, so that a dropped
+    client can be collected.
+    """
     try:
         loop.run_forever()
     finally:
@@ -233,7 +238,10 @@ async def _end_with(last: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 async def _abandon(call: _Call[T], undo: Callable[[T], None] | None) -> None:
-    """Nobody waits for a call any more. The loop takes this up behind it: what has no task by now was never begun."""
+    """Cancel a call whose caller was interrupted.
+
+    The loop runs this after the call was submitted, so a call without a task never began.
+    """
     task = call.task
     if task is None:
         call.work.close()
@@ -246,7 +254,9 @@ async def _abandon(call: _Call[T], undo: Callable[[T], None] | None) -> None:
 
 
 async def _end_all() -> None:
-    """Cancel every other task until there is none. One that swallows its cancellation is told again."""
+    """Cancel all other tasks until none is left.
+    A task that swallows its cancellation is cancelled again every 0.1 s.
+    """
     while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
         for task in tasks:
             task.cancel()
@@ -266,11 +276,11 @@ def close_when_dropped(
     *,
     at_exit: bool = True,
 ) -> finalize[..., Owner]:
-    """Once ``owner`` is collected, let ``last`` run in the thread and end it; ``then`` is called at the end.
+    """Once ``owner`` is collected, run ``last`` in the loop's thread, end the thread, and call ``then``.
 
-    Neither may lead to ``owner``. A line of the log and a ResourceWarning name what was not closed. With ``at_exit``
-    the end of the program closes it as well, and waits a few seconds for that: what was sent leaves, what was consumed
-    is committed.
+    ``last`` and ``then`` must not reference ``owner``. A log line and a ResourceWarning name the class that was not
+    closed. With ``at_exit`` the interpreter's exit closes it too and waits up to 5 s, so that pending sends leave and
+    offsets are committed.
     """
     finalizer = finalize(owner, _dropped, type(owner).__name__, loop, last, then)
     finalizer.atexit = at_exit
@@ -290,20 +300,20 @@ def _dropped(
 
 
 def end_when_dropped(owner: Owner, last: Callable[[], Coroutine[Any, Any, None]]) -> finalize[..., Owner]:
-    """The same for one on the running event loop: once ``owner`` is collected ``last`` runs there as a task."""
+    """The same for a client on the running event loop: once ``owner`` is collected, ``last`` runs there as a task."""
     finalizer = finalize(owner, _ended, type(owner).__name__, asyncio.get_running_loop(), last)
     finalizer.atexit = False
     return finalizer
 
 
 def _ended(kind: str, loop: asyncio.AbstractEventLoop, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    with suppress(RuntimeError):  # the loop is closed, and all that it had with it
+    with suppress(RuntimeError):  # the loop is closed, and with it all connections
         loop.call_soon_threadsafe(_begin, loop, last)
     _say(kind)
 
 
 def _begin(loop: asyncio.AbstractEventLoop, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    loop.create_task(last())  # what it waits for has a time limit, and holds it
+    loop.create_task(last())  # has a time limit of its own, and the objects it waits for keep it alive
 
 
 def _say(kind: str) -> None:

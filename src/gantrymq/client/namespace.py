@@ -1,4 +1,4 @@
-"""Names with a namespace in front: ``MQ_INST_1%TopicTest``, ``%RETRY%MQ_INST_1%GID``.
+"""Names with a namespace as prefix: ``MQ_INST_1%TopicTest``, ``%RETRY%MQ_INST_1%GID``.
 
 Source: NamespaceUtil, MixAll, TopicValidator.
 """
@@ -16,7 +16,7 @@ SYSTEM_TOPICS = frozenset(
 
 
 def wrap_namespace(namespace: str, name: str) -> str:
-    """A topic's or group's name within a namespace; system names and names that are in it already stay as they are."""
+    """The name of a topic or group within a namespace. System names and names that have the prefix stay unchanged."""
     if not namespace or not name or _is_system(name):
         return name
     prefix, rest = _split_prefix(name)
@@ -25,9 +25,10 @@ def wrap_namespace(namespace: str, name: str) -> str:
 
 
 def without_namespace(namespace: str, name: str) -> str:
-    """The inverse of :func:`wrap_namespace`; a name of another namespace stays as it is.
+    """The inverse of :func:`wrap_namespace`. A name of another namespace stays unchanged.
 
-    So does one whose rest would be wrapped to another name, ``NS%TBW102`` or ``NS%NS%x``: RocketMQ shows that rest.
+    A name whose short form would not be wrapped back to it, such as ``NS%TBW102`` or ``NS%NS%x``, stays unchanged too.
+    RocketMQ shows the short form.
     """
     prefix, rest = _split_prefix(name)
     inside = f"{namespace}{SEPARATOR}"

@@ -1,6 +1,6 @@
-"""A message on its way out: validated, given its id, compressed, and made into a request.
+"""A message before it is sent: validated, given its id, compressed, and encoded as a request.
 
-A field that only a store takes is refused when it is set, because a producer would ignore it.
+A field that only a store uses is rejected if it is set, because a producer would ignore it.
 
 Source: Validators, DefaultMQProducerImpl.sendKernelImpl, MessageBatch, SendMessageRequestHeaderV2.
 """
@@ -41,13 +41,13 @@ from gantrymq.remoting.message_batch import BatchedMessage, encode_batch
 
 TOPIC_MAX_LENGTH = 127
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
-# Topics of the system that no producer may write.
+# System topics that no producer may write.
 _FORBIDDEN = frozenset(
     "SCHEDULE_TOPIC_XXXX RMQ_SYS_TRANS_HALF_TOPIC RMQ_SYS_TRANS_OP_HALF_TOPIC TRANS_CHECK_MAX_TIME_TOPIC "
     "SELF_TEST_TOPIC OFFSET_MOVED_EVENT RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC".split()
 )
 _COMPRESSION = flags.COMPRESSED | flags.COMPRESSION_MASK
-# By field: its value where it is not set, and what to do instead.
+# Field: (its value when it is not set, the hint in the error).
 _OF_A_STORE = {
     "queue_id": (0, "the queue is chosen by the producer, or given beside the message: send(message, queue)"),
     "born_timestamp_ms": (0, "it is the time of the send"),
@@ -58,7 +58,7 @@ _OF_A_STORE = {
 
 
 def check_message(message: object, config: ProducerConfig) -> None:
-    """Raises MQClientError; with RocketMQ's words where it has any."""
+    """Validate a message. Raises MQClientError, with RocketMQ's text if there is one."""
     if not isinstance(message, Message):
         given = f"{message!r:.80} of type {type(message).__name__}"
         raise MQClientError(f"a Message is sent, not {given}: send(Message('topic', b'body'))")
@@ -74,7 +74,7 @@ def check_message(message: object, config: ProducerConfig) -> None:
 
 
 def check_topic(topic: object) -> None:
-    """The name of a topic that may be sent to; raises MQClientError."""
+    """Validate the name of a topic to send to. Raises MQClientError."""
     if not isinstance(topic, str):
         raise MQClientError(f"the topic is of type {type(topic).__name__}, not a text")
     if not topic.strip():
@@ -141,7 +141,7 @@ def _check_properties(properties: object, config: ProducerConfig) -> None:
 
 
 def _check_text(what: str, text: str) -> None:
-    """Raises MQClientError for a text that would arrive as another one."""
+    """Raises MQClientError for a text that UTF-8 cannot encode."""
     if not is_utf8(text):
         raise MQClientError(f"{what}: {text!r:.80} is not allowed: {NOT_UTF8}")
 
@@ -173,7 +173,7 @@ MAX_PROPERTIES_BYTES = 0x7FFF
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """All of a send that does not depend on the queue. ``ids`` are the messages' own, comma-joined for a batch."""
+    """The parts of a send that do not depend on the queue. ``ids`` are the messages' ids, comma-joined for a batch."""
 
     topic: str
     ids: str
@@ -186,7 +186,7 @@ class OutgoingMessage:
     max_reconsume_times: int | None = None
 
     def request(self, config: ProducerConfig, queue: MessageQueue, born_ms: int) -> RemotingCommand:
-        """The request for a queue; a new one each time it is sent."""
+        """A new request for a queue; each attempt needs its own."""
         header = SendMessageRequestHeaderV2(
             producer_group=wrap_namespace(config.namespace, config.producer_group),
             topic=self.topic,
@@ -208,7 +208,7 @@ class OutgoingMessage:
 
 
 def prepare(message: Message, unique_id: str, config: ProducerConfig) -> OutgoingMessage:
-    """One message; raises MQClientError with RocketMQ's words for what it does not send."""
+    """Prepare one message. Raises MQClientError, with RocketMQ's text if there is one."""
     check_message(message, config)
     properties = _properties(message, unique_id, config)
     body, sys_flag = _packed(bytes(message.body), message.sys_flag, config)
@@ -221,7 +221,7 @@ def prepare(message: Message, unique_id: str, config: ProducerConfig) -> Outgoin
 
 
 def prepare_batch(messages: Iterable[Message], new_id: Callable[[], str], config: ProducerConfig) -> OutgoingMessage:
-    """A batch: messages of one topic, none delayed, stored all or none. It has an id of its own beside theirs.
+    """Prepare a batch: messages of one topic, without delay, stored all or none. The batch has an id of its own.
 
     Raises MQClientError as :func:`prepare` does.
     """
@@ -249,10 +249,10 @@ def prepare_batch(messages: Iterable[Message], new_id: Callable[[], str], config
 
 
 def _packed(body: bytes, sys_flag: int, config: ProducerConfig) -> tuple[bytes, int]:
-    """A body compressed, where that makes it smaller, and the sysFlag that says so.
+    """The body, compressed if that makes it smaller, and the sysFlag that says so.
 
-    RocketMQ's client sends what compressing made larger, too; a body of just ``maxMessageSize`` is then refused. A body
-    that its sysFlag calls compressed stays as it is: readers decompress once.
+    RocketMQ's client also sends a body that compression made larger; a body of exactly ``maxMessageSize`` is then
+    refused. A body that its sysFlag marks as compressed is not compressed again, because readers decompress once.
     """
     if len(body) < config.compress_msg_body_over_howmuch or sys_flag & flags.COMPRESSED:
         return body, sys_flag
@@ -291,7 +291,7 @@ def _properties(message: Message, unique_id: str, config: ProducerConfig) -> dic
 
 
 def _reconsume_times(topic: str, properties: dict[str, str], times: int) -> tuple[int, int | None]:
-    """How often a message failed and may fail; in a retry topic it comes as properties that are not stored."""
+    """How often a message has failed and may fail. In a retry topic these are properties, and they are not stored."""
     if not topic.startswith(RETRY_PREFIX):
         return times, None
     most = properties.pop(PROPERTY_MAX_RECONSUME_TIMES, None)

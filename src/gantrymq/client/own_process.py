@@ -1,7 +1,7 @@
-"""Which process a client is of, and which event loop.
+"""Checks that a client is used in the process and on the event loop where it was made.
 
 A fork copies a client without its threads, and both processes then read the same sockets. On another event loop a
-client would wait for futures of its own, which nothing there completes.
+client would wait for futures that nothing completes.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from gantrymq.errors import MQClientError
 
 
 class OwnProcess:
-    """Remembers where a ``kind`` of client was made. Thread rule: any thread."""
+    """Remembers the process in which a ``kind`` of client was made. Thread rule: any thread."""
 
     def __init__(self, kind: str) -> None:
         self._kind, self._pid = kind, os.getpid()
 
     @property
     def is_here(self) -> bool:
-        """Whether nobody forked since."""
+        """Whether this is still the process that made the client, and not a fork of it."""
         return os.getpid() == self._pid
 
     def check(self) -> None:

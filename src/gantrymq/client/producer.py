@@ -1,4 +1,4 @@
-"""The producer with a plain face: its event loop runs in a thread of its own.
+"""The blocking producer. Its event loop runs in a thread of its own.
 
 with Producer("127.0.0.1:9876", producer_group="orders") as producer:
     result = producer.send(Message("TopicTest", b"hello", tags="TagA"))
@@ -27,8 +27,8 @@ from gantrymq.model.message_queue import MessageQueue
 class Producer:
     """Sends messages; see :class:`gantrymq.client.async_producer.AsyncProducer` for what it raises.
 
-    ``settings`` are fields of :class:`gantrymq.client.settings.ProducerConfig`, which may stand in place of
-    the name servers. Thread rule: any thread.
+    ``name_servers`` is the list of name servers, with fields of :class:`gantrymq.client.settings.ProducerConfig` as
+    ``settings``, or a ProducerConfig. Thread rule: any thread.
     """
 
     def __init__(self, name_servers: ProducerConfig | str, **settings: Unpack[ProducerSettings]) -> None:
@@ -50,21 +50,21 @@ class Producer:
         self.close()
 
     def start(self) -> None:
-        """Nothing more than is done already: a producer has started when it is made. As other clients have it."""
+        """Has no effect: a producer has started when it is constructed. Other clients have this method too."""
         self._loop.check_open()
 
     def close(self) -> None:
-        """Wait for what is under way, at most ``send_msg_timeout_ms``, tell the brokers goodbye, end the thread.
+        """Close the producer; a second call has no effect.
 
-        Twice is once.
+        Wait at most ``send_msg_timeout_ms`` for the sends under way, unregister from the brokers, then end the thread.
         """
         self._loop.close(self._producer.close())
 
     @checked
     def flush(self, timeout_ms: int | None = None) -> None:
-        """Wait until nothing that :meth:`send_async` began is under way; what became of it is in the futures.
+        """Wait until no send that :meth:`send_async` began is under way. The futures have the results.
 
-        Raises MQClientError where that takes longer than ``timeout_ms``, or would wait for the producer's own thread.
+        Raises MQClientError if that takes longer than ``timeout_ms``, or if the producer's own thread calls it.
         """
         self._loop.check_open()
         self._loop.check_not_current()
@@ -73,9 +73,9 @@ class Producer:
             raise still_under_way(left, timeout_ms)
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues a message of this topic may go to; raises MQClientError where there is no such topic.
+        """The queues to which a message of this topic may go. Raises MQClientError if the topic does not exist.
 
-        A topic that the first message would make has no queues before it.
+        A topic that its first message would create has no queues before that message.
         """
         return self._loop.run(self._producer.queues(topic))
 
@@ -88,11 +88,12 @@ class Producer:
     def send_async(
         self, message: Message, queue: MessageQueue | QueueSelector | None = None, *, timeout_ms: int | None = None
     ) -> Future[SendResult]:
-        """Send one message; the future brings its acknowledgement. What is wrong with the message is raised at once.
+        """Send one message; the future gets its acknowledgement. Raises MQClientError at once for an invalid message.
 
-        Waits while as much is under way as ``back_pressure_for_async_send_num`` and ``_size`` allow. ``timeout_ms``
-        begins when the message leaves; from then on the future cannot be cancelled. The future's callbacks run in the
-        producer's own thread: they may call this method, which does not wait there, and none that blocks.
+        Blocks while as many messages or bytes are under way as ``back_pressure_for_async_send_num`` and ``_size``
+        allow. ``timeout_ms`` begins when the message leaves; from then on the future cannot be cancelled. The future's
+        callbacks run in the producer's own thread: they may call this method, which does not block there, but no method
+        that blocks.
         """
         outgoing = self._producer.prepare(message)
         check_way(queue, timeout_ms)
@@ -115,11 +116,11 @@ class Producer:
         *,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send messages of one topic as one, and wait for their acknowledgement."""
+        """Send messages of one topic in one request, and wait for the acknowledgement."""
         return self._loop.run(self._producer.deliver(self._producer.prepare_batch(messages), queue, timeout_ms))
 
     def send_oneway(self, message: Message, queue: MessageQueue | QueueSelector | None = None) -> None:
-        """Send one message and learn nothing of what became of it."""
+        """Send one message one-way: there is no result."""
         self._loop.run(self._producer.deliver_oneway(self._producer.prepare(message), queue))
 
 
@@ -130,19 +131,19 @@ def _started(config: ProducerConfig) -> AsyncProducer:
 
 
 class _Sending:
-    """One send on its way; ``sent`` is the caller's future, which can be cancelled until the message leaves."""
+    """One send under way. ``sent`` is the caller's future, which can be cancelled until the message leaves."""
 
     def __init__(self, done: Callable[[], None]) -> None:
         self.sent: Future[SendResult] = Future()
         self._done, self._left = done, False
 
     def leaves(self) -> bool:
-        """The message leaves now, unless the caller cancelled it."""
+        """Mark the message as leaving. Returns False if the caller cancelled it before."""
         self._left = True
         return self.sent.set_running_or_notify_cancel()
 
     def ended(self, under_way: Future[SendResult]) -> None:
-        """Tell the caller's future what became of it."""
+        """Copy the result of the send to the caller's future."""
         self._done()
         if (not self._left and not self.leaves()) or self.sent.cancelled():
             return

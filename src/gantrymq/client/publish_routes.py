@@ -1,4 +1,4 @@
-"""Where a producer sends: routes by topic, asked for anew every 30 s, and the one that makes a new topic.
+"""The routes of a producer: by topic, refreshed every 30 s, and the route by which a new topic is created.
 
 Source: DefaultMQProducerImpl.tryToFindTopicPublishInfo, MQClientInstance.updateTopicRouteInfoFromNameServer.
 """
@@ -28,14 +28,14 @@ log = get_logger("gantrymq.client.producer")
 
 @dataclass(slots=True)
 class _Known:
-    route: TopicRoute  # of the topic, or of the brokers that would make it
+    route: TopicRoute  # of the topic, or of the brokers that would create it
     asked_s: float
-    exists: bool  # the topic, when a name server was asked last
+    exists: bool  # whether the topic existed at the last request
     is_asked_for: bool = False
 
 
 class PublishRoutes:
-    """Routes with the queues to send to, shown without the namespace. Thread rule: the event loop's thread."""
+    """Routes with the queues to send to, named without the namespace. Thread rule: the event loop's thread."""
 
     def __init__(self, client: AsyncClient, config: ProducerConfig, clock: Clock) -> None:
         self._client, self._config, self._clock = client, config, clock
@@ -44,11 +44,13 @@ class PublishRoutes:
         self._tasks = BackgroundTasks()
 
     async def find(self, topic: str, timeout_ms: int | None = None) -> TopicRoute:
-        """The route of a topic; where there is none yet, of the brokers that would make it.
+        """The route of a topic; if it has none yet, the route of the brokers that would create it.
 
-        A route that is known stays in use while no name server gives another, and one that is old is asked for anew
-        beside those who send: they wait for it a moment, and no longer. Raises MQClientError where there is none, and
-        RemotingTooMuchRequestError where the first one is not told in time.
+        A known route stays in use while no name server gives another. A route older than 30 s is refreshed in the
+        background; senders wait for the refresh at most 0.1 s.
+
+        Raises MQClientError if there is no route, and RemotingTooMuchRequestError if the first one does not arrive in
+        time.
         """
         known = self._known.get(topic)
         if known is None:
@@ -61,12 +63,12 @@ class PublishRoutes:
     async def find_existing(self, topic: str) -> TopicRoute:
         """The route of a topic that a name server knows (fetchPublishMessageQueues).
 
-        Raises MQClientError where there is no such topic, also one that the first message would make.
+        Raises MQClientError if the topic does not exist, even if its first message would create it.
         """
         known = self._known.get(topic)
         if known is not None and known.exists:
             route = await self.find(topic)
-            if known.exists:  # by the answer that ``find`` may have waited for
+            if known.exists:  # ``find`` may have refreshed it
                 return route
         data = await self._client.ask_name_server(topic_route(topic))
         if data is None:
@@ -76,7 +78,7 @@ class PublishRoutes:
         return route
 
     async def _find_first(self, topic: str, timeout_ms: int | None) -> TopicRoute:
-        """Of many who begin to send at once, one asks, and all share what comes of it; each waits as long as it may."""
+        """The first route of a topic. Concurrent senders share one request, and each has its own time limit."""
         asking = self._first.get(topic)
         if asking is None:
             asking = self._first[topic] = asyncio.get_running_loop().create_task(self._learn(topic))
@@ -105,22 +107,22 @@ class PublishRoutes:
             known.asked_s, known.is_asked_for = self._clock.monotonic_s(), False
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Cancel all requests."""
         for asking in list(self._first.values()):
             asking.cancel()
         await self._tasks.close()
 
     def forget(self, topic: str) -> None:
-        """Ask for a route anew when it is needed next."""
+        """Ask the name server again before the topic's next send."""
         if topic in self._known:
             self._known[topic].asked_s = -math.inf
 
     def masters(self) -> set[str]:
-        """The addresses of all brokers that messages were, or may be, sent to."""
+        """The addresses of all masters to which messages were sent or may be sent."""
         return {address for known in self._known.values() for address in known.route.masters.values()}
 
     async def _ask(self, topic: str) -> tuple[TopicRoute, bool]:
-        """The route to send by, and whether it is that of the topic itself."""
+        """The route to send by, and whether the topic itself exists."""
         data = await self._client.ask_name_server(topic_route(topic))
         exists = data is not None
         if data is None:
@@ -141,7 +143,7 @@ class PublishRoutes:
 
 
 def _retrieved(asking: asyncio.Task[_Known]) -> None:
-    """Its failure is known, also where nobody waits for it any more."""
+    """Retrieve the exception, because asyncio warns about one that no caller has seen."""
     if not asking.cancelled():
         asking.exception()
 

@@ -1,11 +1,11 @@
-"""Reading topics without being a consumer: routes, offsets and pulls, no group is joined and no offset committed.
+"""Reads topics without a consumer group: routes, offsets and pulls. No offset is committed.
 
 with PullClient("127.0.0.1:9876") as client:
     for queue in client.queues("TopicTest"):
         for pulled in client.read(queue, client.min_offset(queue), client.max_offset(queue)):
             ...  # pulled.records: stored records, one after the other
 
-Thread rule: one thread at a time; each thread, and each Spark executor, makes a client of its own.
+Thread rule: one thread at a time. Each thread, and each Spark executor, makes a client of its own.
 
 Source: DefaultMQPullConsumer, PullAPIWrapper.
 """
@@ -33,23 +33,23 @@ from gantrymq.remoting.bodies.route import ClusterInfo
 
 PULL_TIMEOUT_MS = 10_000
 UNDER_WAY = 32  # pulls of one queue at the same time
-ATTEMPTS = 4  # of one question, each with a new connection and a new route
+ATTEMPTS = 4  # of one request, each with a new connection and a new route
 RETRY_PAUSE_MS = 200  # before the second attempt, twice as long before each further one
 LONGEST_PAUSE_MS = 5_000
-_AWAY = (RemotingError, NoRouteError)  # who names a queue has seen its broker, which may be started again just now
+_AWAY = (RemotingError, NoRouteError)  # errors to retry: the queue's broker existed, so it may be restarting
 
 T = TypeVar("T")
 
 
-@checks_arguments(topic=text)  # of any name: stores have topics that no client would make
+@checks_arguments(topic=text)  # any name, because stores have topics with names that no client would create
 class PullClient:
-    """Reads topics of a cluster. Topics are given and named without the namespace, if there is one.
+    """Reads topics of a cluster. Topics are given and returned without the namespace, if one is set.
 
-    ``config`` is where the name servers are, with fields of ClientConfig as ``settings``, or such an object.
+    ``config`` is the list of name servers, with fields of ClientConfig as ``settings``, or a ClientConfig.
 
-    Every method raises RemotingError where no broker answers after so many ``attempts`` (four take a second and a half,
-    ten half a minute), NoRouteError where there is no such topic or broker, asked as often for a queue and once for a
-    topic, MQBrokerError where one refuses.
+    Every method raises RemotingError if no broker answers after ``attempts`` attempts (4 take 1.5 s, 10 take 30 s),
+    NoRouteError if the topic or broker does not exist, and MQBrokerError if a broker refuses. NoRouteError is retried
+    for a request about a queue, but not for one about a topic.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class PullClient:
         self._client.close()
 
     def topics(self) -> list[str]:
-        """Every topic of the cluster, those of the system among them; with a namespace those within it alone."""
+        """Every topic of the cluster, system topics included. With a namespace only its topics."""
         names = self._client.ask_name_server(calls.topic_list())
         namespace = self._config.namespace
         if namespace:
@@ -95,11 +95,11 @@ class PullClient:
         return sorted(without_namespace(namespace, name) for name in names)
 
     def cluster(self) -> ClusterInfo:
-        """The brokers and their clusters."""
+        """The brokers, and their names by cluster."""
         return self._client.ask_name_server(calls.cluster_info())
 
     def route(self, topic: str, *, fresh: bool = False) -> TopicRoute:
-        """Where a topic is; asked for once unless ``fresh``."""
+        """The route of a topic. It is cached unless ``fresh``."""
         route = None if fresh else self._routes.get(topic)
         if route is None:
             full = wrap_namespace(self._config.namespace, topic)
@@ -111,36 +111,36 @@ class PullClient:
         return route
 
     def queues(self, topic: str, *, fresh: bool = True) -> tuple[MessageQueue, ...]:
-        """The queues that can be read, by broker and number."""
+        """The readable queues, ordered by broker and number."""
         return self.route(topic, fresh=fresh).subscribe
 
     def min_offset(self, queue: MessageQueue) -> int:
-        """The offset of the first message that is still there."""
+        """The offset of the first message that still exists."""
         return self._ask(queue, calls.min_offset)
 
     def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the next message will get."""
+        """The offset of the next message to be stored."""
         return self._ask(queue, calls.max_offset)
 
     def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first offset stored at or after a time; past the last message, the maximum."""
+        """The offset of the first message stored at or after ``timestamp_ms``. If all are older, the maximum offset."""
         return self._ask(queue, lambda full: calls.search_offset(full, timestamp_ms))
 
     def pull(
         self, queue: MessageQueue, offset: int, max_messages: int = 32, *, expression: str = SUBSCRIBE_ALL
     ) -> PullResult:
-        """One pull; it comes back at once, with what there is."""
+        """One pull. It returns at once with the messages that exist."""
         return self._ask(queue, lambda full: self._pull(full, offset, max_messages, expression))
 
     def read(
         self, queue: MessageQueue, begin: int, end: int, *, expression: str = SUBSCRIBE_ALL, under_way: int = UNDER_WAY
     ) -> Iterator[PulledRecords]:
-        """The messages of a queue from offset ``begin`` to before ``end``, in order, with several pulls under way.
+        """Read the messages of a queue from offset ``begin`` to before ``end``, in order, with several pulls under way.
 
-        What the broker no longer has comes as a range that is ``lost``. Where the queue ends before ``end``, so does
-        this. Of a topic without a route its broker is asked all the same, so that it says whether it is gone.
-        ``expression`` (``A || B``) lets the broker choose by the hash of the tags; look at the tags once more. Between
-        two steps the client may be asked other things, other reads among them.
+        A range that the broker has deleted is returned with ``lost`` set. The iterator ends where the queue ends, if
+        that is before ``end``. For a topic without a route the queue's broker is asked, so that it reports whether the
+        topic is gone. ``expression`` (``A || B``) lets the broker filter by the hash of the tag: compare the tags
+        themselves too. The client may be used for other requests and reads between two steps of the iterator.
         """
         wanted = SegmentedRange(begin, end, under_way)
         failures = 0
@@ -159,7 +159,7 @@ class PullClient:
     def _pipeline(self, queue: MessageQueue, wanted: SegmentedRange, expression: str) -> Iterator[PulledRecords]:
         full = self._full(queue)
         waiting: dict[int, Segment] = {}
-        # For itself alone: between two steps of this reading, others of the same client may ask.
+        # The connection is not shared: between two steps of this reading, the same client may send other requests.
         with self._client.connection(self._address(queue)) as connection:
 
             def ask(segment: Segment) -> None:
@@ -190,7 +190,9 @@ class PullClient:
         return self._client.call(self.route(queue.topic).address(queue), question, self._pull_timeout_ms)
 
     def _address(self, queue: MessageQueue) -> str:
-        """Where a queue can be read; without a route to it the broker of that name, which knows whether it is gone."""
+        """The address of a queue's broker. If the topic has no route, the broker of that name, which knows if it is
+        gone.
+        """
         try:
             return self.route(queue.topic).address(queue)
         except NoRouteError:
@@ -204,7 +206,7 @@ class PullClient:
         return MessageQueue(topic, queue.broker_name, queue.queue_id)
 
     def _pause(self, queue: MessageQueue, failures: int) -> None:
-        """Drop the connection to a queue's broker, and the route: the broker may have moved. Then wait a little."""
+        """Close the connections to a queue's broker, forget the route (the broker may have moved), then wait."""
         route = self._routes.pop(queue.topic, None)
         if route is not None and queue.broker_name in route.brokers:
             self._client.drop(route.brokers[queue.broker_name])
@@ -212,5 +214,5 @@ class PullClient:
 
 
 def pause_ms(failures: int) -> int:
-    """How long to wait after so many attempts in vain."""
+    """The pause after a number of failed attempts, in milliseconds."""
     return min(RETRY_PAUSE_MS << (failures - 1), LONGEST_PAUSE_MS)

@@ -1,4 +1,4 @@
-"""Pulled records as messages, one object each: for people and small amounts. Large ones go through the kernels.
+"""Decodes pulled records to message objects. For large amounts use the kernels, which make no object a message.
 
 Source: MessageDecoder.decodes, PullAPIWrapper.processPullResult.
 """
@@ -20,10 +20,12 @@ log = get_logger("gantrymq.client")
 def decode_records(
     records: bytes, *, decompressed: bool = True, max_decompressed_body_size: int = MAX_DECOMPRESSED_BODY_SIZE
 ) -> Iterator[StoredMessage]:
-    """The messages of a pull, in order; their bodies decompressed unless told, and their sysFlag then says so.
+    """The messages of a pull, in order. With ``decompressed`` the bodies are decompressed and sysFlag says so.
 
-    A body that is not what its sysFlag says, or larger than the limit when decompressed, comes as it is stored, its
-    sysFlag unchanged: its queue goes on. Raises RemotingCommandError where the bytes are no records.
+    A body that cannot be decompressed, or that is larger than the limit when decompressed, is returned as it is stored,
+    with its sysFlag unchanged. One bad body so does not stop the queue.
+
+    Raises RemotingCommandError if the bytes are not records.
     """
     view = memoryview(records)
     position = 0
@@ -37,7 +39,7 @@ def decode_records(
 
 
 def or_as_stored(message: StoredMessage, max_decompressed_body_size: int) -> StoredMessage:
-    """The message with its body decompressed; where that cannot be done, as it is stored, and a warning says why."""
+    """The message with its body decompressed. If that fails, the message as it is stored, and a warning is logged."""
     try:
         return with_decompressed_body(message, max_decompressed_body_size)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What a route says: the queues to send to, the queues to read, the address of each broker.
+"""The parts of a topic's route: queues to send to, queues to read, addresses of the brokers.
 
 Source: MQClientInstance.topicRouteData2TopicPublishInfo and topicRouteData2TopicSubscribeInfo.
 """
@@ -17,9 +17,10 @@ _MOST_QUEUES_OF_ROUTE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """A topic's route, made ready: ``publish`` to send to, ``subscribe`` to read, in RocketMQ's order.
+    """A topic's route: ``publish`` has the queues to send to, ``subscribe`` those to read, in RocketMQ's order.
 
-    By the broker's name: ``masters`` has its master, ``brokers`` who serves readers, ``addresses`` all by broker id.
+    By broker name: ``masters`` has the master's address, ``brokers`` the address to read from, ``addresses`` the
+    addresses by broker id.
     """
 
     topic: str
@@ -31,7 +32,7 @@ class TopicRoute:
 
     @classmethod
     def of(cls, topic: str, route: TopicRouteData) -> TopicRoute:
-        """From the name server's answer; raises MQClientError where it has a number of queues that nobody has."""
+        """Make the route from the name server's answer. Raises MQClientError for an implausible number of queues."""
         masters = {
             one.broker_name: one.broker_addrs[MASTER_ID] for one in route.broker_datas if MASTER_ID in one.broker_addrs
         }
@@ -58,11 +59,15 @@ class TopicRoute:
         return cls(topic, tuple(publish), tuple(subscribe), masters, brokers, addresses)
 
     def address_of(self, queue: MessageQueue, broker_id: int) -> str:
-        """Where a queue can be read, by choice of this broker of its group. Raises NoRouteError."""
+        """The address at which to read a queue: the broker with this id, else as :meth:`address`.
+        Raises NoRouteError.
+        """
         return self.addresses.get(queue.broker_name, {}).get(broker_id) or self.address(queue)
 
     def address(self, queue: MessageQueue) -> str:
-        """Where a queue can be read: its master, else a slave. Raises NoRouteError where the route has neither."""
+        """The address at which to read a queue: its master, else a slave.
+        Raises NoRouteError if the route has neither.
+        """
         address = self.brokers.get(queue.broker_name)
         if address is None:
             raise NoRouteError(f"{queue}: the route of the topic has no broker {queue.broker_name}")
@@ -70,7 +75,10 @@ class TopicRoute:
 
 
 def _believe(topic: str, counts: list[int]) -> None:
-    """Each broker may have as many queues as a topic can have there; but a hundred that all do are none."""
+    """Raises MQClientError for a number of queues that is implausible for one broker or for the whole route.
+
+    Each broker may have the most queues that a topic can have, but not a hundred brokers at once.
+    """
     if max(counts, default=0) > MOST_QUEUES or sum(counts) > _MOST_QUEUES_OF_ROUTE:
         raise MQClientError(f"topic {topic}: its route has {sum(counts)} queues, which is not believed")
 

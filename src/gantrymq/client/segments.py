@@ -1,7 +1,7 @@
-"""A range of a queue cut into segments, several of which are asked for at the same time; no I/O.
+"""A range of a queue, cut into segments that are requested at the same time; no I/O.
 
-A broker gives as many messages a pull as it likes (32 unless it is set otherwise, 8 from the disk), so the size of a
-segment follows what it gave last. A segment that came back short is asked for again from where it stopped.
+A broker limits the messages of a pull (by default 32, or 8 if they are read from the disk), so the size of a segment
+follows what the broker last returned. The missing end of a segment is requested again.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from gantrymq.format.record import MIN_RECORD_SIZE, QUEUE_OFFSET_AT
 
 FIRST_ASKED = 1024
 MOST_ASKED = 4096
-_GROW_AFTER = 32  # so many segments in a row that came whole
+_GROW_AFTER = 32  # consecutive segments that came whole
 
 
 @dataclass(frozen=True, slots=True)
 class PulledRecords:
     """Messages of a queue in the order of their offsets, from ``begin_offset`` to before ``end_offset``.
 
-    ``records`` are stored records one after the other. With ``lost`` the range is one the broker no longer has, and
-    there are none.
+    ``records`` has stored records, one after the other. With ``lost`` the broker has deleted the range, and ``records``
+    is empty.
     """
 
     begin_offset: int
@@ -35,7 +35,7 @@ class PulledRecords:
 
 @dataclass(slots=True)
 class Segment:
-    """A part of the range: ``at`` is where it goes on, ``end`` where it ends."""
+    """A part of the range: ``at`` is the next offset to request, ``end`` is behind the last."""
 
     at: int
     end: int
@@ -43,7 +43,7 @@ class Segment:
 
 
 class SegmentedRange:
-    """What is to be asked for next of ``begin`` to ``end``, and what came, in order."""
+    """What to request next of ``begin`` to ``end``, and the answers in order."""
 
     def __init__(self, begin: int, end: int, depth: int) -> None:
         self._next, self._end, self._depth = begin, end, depth
@@ -54,11 +54,11 @@ class SegmentedRange:
 
     @property
     def is_done(self) -> bool:
-        """Whether all that there is has been taken."""
+        """Whether the whole range has been taken, or the queue has ended."""
         return not self._segments and self._next >= self._end
 
     def more(self) -> Iterator[Segment]:
-        """New segments to ask for, as many as may be under way; one alone until the broker's measure is known."""
+        """New segments to request, up to ``depth`` under way. Only one until the broker's limit is known."""
         while self._next < self._end and len(self._segments) < (1 if self._probing else self._depth):
             end = min(self._next + self._step, self._end)
             segment = Segment(self._next, end)
@@ -67,17 +67,17 @@ class SegmentedRange:
             yield segment
 
     def pending(self) -> list[Segment]:
-        """Those under way that have not come whole: what to ask for again on a new connection."""
+        """The segments that are not complete: request them again on a new connection."""
         return [segment for segment in self._segments if segment.at < segment.end]
 
     def came(self, segment: Segment, result: PullResult) -> bool:
-        """Note an answer; whether the segment must be asked for again, from where it stopped.
+        """Add an answer. Returns whether the rest of the segment must be requested again.
 
-        Raises RemotingCommandError where the answer makes no progress.
+        Raises RemotingCommandError if the answer makes no progress.
         """
         asked, begin = segment.end - segment.at, segment.at
         if asked <= 0:
-            return False  # the queue was found to end before it
+            return False  # another answer showed that the queue ends before this segment
         if result.status is PullStatus.NO_NEW_MSG or (
             result.status is PullStatus.OFFSET_ILLEGAL and result.next_begin_offset <= begin
         ):
@@ -96,7 +96,7 @@ class SegmentedRange:
         return segment.at < segment.end
 
     def taken(self) -> Iterator[PulledRecords]:
-        """What has come whole at the front of the range, no longer held."""
+        """The complete segments at the front of the range; they are removed."""
         while self._segments and self._segments[0].at >= self._segments[0].end:
             yield from self._segments.popleft().pulled
 
@@ -110,7 +110,7 @@ class SegmentedRange:
             self._step, self._whole = min(self._step * 2, MOST_ASKED), 0
 
     def _end_at(self, segment: Segment) -> None:
-        """The queue ends within this segment: nothing behind it is there either."""
+        """The queue ends within this segment, so the later segments are empty."""
         segment.end = segment.at
         self._next = self._end
         behind = False
@@ -121,12 +121,12 @@ class SegmentedRange:
 
 
 def _in_front_of(offset: int, records: bytes) -> bytes:
-    """Without the records from ``offset`` on: a broker that filters looks further than it was asked to."""
+    """The records before ``offset``: a broker that filters looks further than requested."""
     position = 0
     while position < len(records):
         at = position + QUEUE_OFFSET_AT
         if int.from_bytes(records[at : at + 8]) >= offset:
             break
-        # At least a record's: what is none is left to who reads them.
+        # Advance by at least the smallest record. Readers report bytes that are not records.
         position += max(int.from_bytes(records[position : position + 4]), MIN_RECORD_SIZE)
     return records[:position]

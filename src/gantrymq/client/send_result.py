@@ -1,4 +1,4 @@
-"""What became of a send.
+"""The result of a send.
 
 Source: SendResult, SendStatus, MQClientAPIImpl.processSendResponse.
 """
@@ -14,7 +14,7 @@ from gantrymq.remoting.headers.send import SendMessageResponseHeader
 
 
 class SendStatus(Enum):
-    """Stored; the other three: stored, but not where it would survive what it should."""
+    """SEND_OK: stored as configured. The others: stored, but not flushed in time, or not replicated."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -24,7 +24,7 @@ class SendStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """``msg_id`` is the producer's id (UNIQ_KEY), ``offset_msg_id`` the broker's; of a batch both are comma-joined."""
+    """``msg_id`` is the producer's id (UNIQ_KEY), ``offset_msg_id`` the broker's. For a batch both are comma-joined."""
 
     status: SendStatus
     msg_id: str
@@ -44,7 +44,7 @@ _STATUS = {
 
 
 def read_send_result(response: RemotingCommand, address: str, queue: MessageQueue, ids: str) -> SendResult:
-    """The answer to a send; raises MQBrokerError where the broker refused it."""
+    """The result in the answer to a send. Raises MQBrokerError if the broker refused the message."""
     status = _STATUS.get(response.code)  # type: ignore[call-overload]
     if status is None:
         raise refusal(response, address)

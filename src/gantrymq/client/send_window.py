@@ -1,7 +1,7 @@
-"""How much a producer has under way at the same time: a bound in messages and bytes, where those who send wait.
+"""Back-pressure: limits the messages and bytes that a producer has under way. Senders wait for room.
 
-The obvious way is none: whoever sends a thousand large messages at once then fills the memory, and the time limits of
-all of them run while most have not left yet. A time limit begins when a message has entered the window.
+Without a limit, a program that sends a thousand large messages at once fills the memory, and the time limits of all of
+them run while most have not left yet. So a time limit begins when the message has entered the window.
 
 Source: DefaultMQProducerImpl (semaphoreAsyncSendNum, semaphoreAsyncSendSize), which fails where this waits.
 """
@@ -16,30 +16,30 @@ from contextlib import asynccontextmanager
 
 
 class _Room:
-    """What is in use of ``most_messages`` and ``most_bytes``. One message larger than all of it enters alone."""
+    """The used part of ``most_messages`` and ``most_bytes``. A message larger than ``most_bytes`` enters alone."""
 
     def __init__(self, most_messages: int, most_bytes: int) -> None:
         self._most_messages, self._most_bytes = most_messages, most_bytes
         self.messages = self.bytes = 0
 
     def fits(self, size_bytes: int) -> bool:
-        """Whether one of this size may enter."""
+        """Whether a message of this size may enter."""
         enough = self.messages < self._most_messages and self.bytes + size_bytes <= self._most_bytes
         return enough or self.messages == 0
 
     def enter(self, size_bytes: int) -> None:
-        """Count one that enters."""
+        """Count a message that enters."""
         self.messages += 1
         self.bytes += size_bytes
 
     def leave(self, size_bytes: int) -> None:
-        """Count one that left."""
+        """Count a message that leaves."""
         self.messages -= 1
         self.bytes -= size_bytes
 
 
 class SendWindow:
-    """The window of coroutines: first come, first served. Thread rule: the event loop's thread."""
+    """The window of coroutines, which enter in their order of arrival. Thread rule: the event loop's thread."""
 
     def __init__(self, most_messages: int, most_bytes: int) -> None:
         self._room = _Room(most_messages, most_bytes)
@@ -49,12 +49,12 @@ class SendWindow:
 
     @property
     def under_way(self) -> int:
-        """How many messages have entered and not left, and how many wait to enter."""
+        """The number of messages that have entered or wait to enter."""
         return self._room.messages + len(self._waiting)
 
     @asynccontextmanager
     async def entered(self, size_bytes: int) -> AsyncIterator[None]:
-        """Wait until a message of this size fits, and hold its place for as long as the block runs."""
+        """Wait until a message of this size fits, and keep its room for the duration of the block."""
         self._idle.clear()
         if self._waiting or not self._room.fits(size_bytes):
             await self._wait(size_bytes)
@@ -67,7 +67,7 @@ class SendWindow:
             self._admit()
 
     async def drain(self, timeout_s: float | None) -> bool:
-        """Wait until nothing is under way; whether that was so in time."""
+        """Wait until nothing is under way; returns False if ``timeout_s`` ends first."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
@@ -106,20 +106,20 @@ class BlockingSendWindow:
         self._changed = threading.Condition()
 
     def enter(self, size_bytes: int, *, wait: bool) -> None:
-        """Wait until a message of this size fits; without ``wait`` it enters at once, whatever is under way."""
+        """Wait until a message of this size fits. Without ``wait`` it enters at once, even above the limit."""
         with self._changed:
             if wait:
                 self._changed.wait_for(lambda: self._room.fits(size_bytes))
             self._room.enter(size_bytes)
 
     def leave(self, size_bytes: int) -> None:
-        """A message's send has ended."""
+        """Release the room of a message whose send has ended."""
         with self._changed:
             self._room.leave(size_bytes)
             self._changed.notify_all()
 
     def drain(self, timeout_s: float | None) -> int:
-        """Wait until nothing is under way; how many messages still are when the time is over."""
+        """Wait until nothing is under way, at most ``timeout_s``; returns how many messages still are."""
         with self._changed:
             self._changed.wait_for(lambda: self._room.messages == 0, timeout_s)
             return self._room.messages

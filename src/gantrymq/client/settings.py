@@ -22,11 +22,11 @@ _NAMESPACE = re.compile(r"[a-zA-Z0-9_-]+")
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """``name_servers`` as RocketMQ writes them: ``host:port;host:port``, also ``http://host:port``.
+    """``name_servers`` has RocketMQ's syntax: ``host:port;host:port``, also ``http://host:port``.
 
-    With ``access_key`` and ``secret_key`` every request is signed. ``tls`` holds keys of tls.properties
-    (``tls.enable``, ``tls.client.trustCertPath``, …). ``request_timeout_ms`` (mqClientApiTimeout) is for one answer.
-    A body that has more than ``max_decompressed_body_size`` bytes when decompressed is delivered as it is stored.
+    With ``access_key`` and ``secret_key`` every request is signed. ``tls`` has keys of tls.properties (``tls.enable``,
+    ``tls.client.trustCertPath``, …). ``request_timeout_ms`` (mqClientApiTimeout) applies to one answer. A body that has
+    more than ``max_decompressed_body_size`` bytes when decompressed is delivered as it is stored.
     """
 
     name_servers: str
@@ -58,10 +58,10 @@ class ClientConfig:
 
     @classmethod
     def of(cls, given: Self | str, settings: Mapping[str, object]) -> Self:
-        """What a client was given: all settings or the name servers, and single settings over them.
+        """The settings from a client's arguments: a config object or the name servers, changed by single ``settings``.
 
-        Raises ConfigError; so it does for the settings of a client of another kind. Raises TypeError for a setting that
-        there is not, as Python does for keywords.
+        Raises ConfigError for an invalid value or a config of another kind of client, and TypeError for an unknown
+        setting, as Python does for keywords.
         """
         known = [one.name for one in fields(cls)]
         for name in settings:
@@ -74,12 +74,12 @@ class ClientConfig:
 
     @property
     def name_server_list(self) -> list[str]:
-        """The addresses one by one."""
+        """The addresses of the name servers."""
         return name_server_addresses("namesrvAddr", self.name_servers)
 
     @property
     def credentials(self) -> SessionCredentials | None:
-        """Who signs, if anybody does."""
+        """The credentials that sign each request, or None."""
         if not self.access_key:
             return None
         return SessionCredentials(self.access_key, self.secret_key, self.security_token or None)
@@ -90,13 +90,14 @@ _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,120}")
 
 @dataclass(frozen=True, slots=True)
 class ProducerConfig(ClientConfig):
-    """The names are RocketMQ's in Python's spelling; times in milliseconds, sizes in bytes.
+    """A producer's settings. Names are RocketMQ's in Python's spelling; times in milliseconds, sizes in bytes.
 
-    ``send_msg_timeout_ms`` is for one send with all its attempts, of which there are at most one more than
-    ``retry_times_when_send_failed``. A body of ``compress_msg_body_over_howmuch`` bytes or more is compressed.
-    ``max_delay_level`` is how many levels the brokers have (messageDelayLevel): of a higher one they make the highest.
+    ``send_msg_timeout_ms`` applies to one send with all its attempts, at most ``retry_times_when_send_failed`` + 1. A
+    body of ``compress_msg_body_over_howmuch`` bytes or more is compressed. ``max_delay_level`` is the number of levels
+    of the brokers (messageDelayLevel), which treat a higher level as their highest.
+
     A send waits while ``back_pressure_for_async_send_num`` messages, or ``back_pressure_for_async_send_size`` bytes of
-    bodies, are under way: always, where RocketMQ's does so, and fails, with ``enableBackpressureForAsyncMode`` alone.
+    bodies, are under way. RocketMQ does so only with ``enableBackpressureForAsyncMode``, and then the send fails.
     """
 
     producer_group: str = key("producerGroup", "DEFAULT_PRODUCER")
@@ -112,11 +113,11 @@ class ProducerConfig(ClientConfig):
     create_topic_key: str = key("createTopicKey", "TBW102")
     default_topic_queue_nums: int = key("defaultTopicQueueNums", 4, least=1)
     back_pressure_for_async_send_num: int = key("backPressureForAsyncSendNum", 1024, least=1)
-    # 100 MiB in RocketMQ: the last of that many bytes would leave later than the time limit of a send on a slow link.
+    # RocketMQ has 100 MiB. On a slow link the last of that many bytes would leave after the time limit of a send.
     back_pressure_for_async_send_size: int = key("backPressureForAsyncSendSize", 16 * 1024 * 1024, least=1)
 
     def __post_init__(self) -> None:
-        # Without arguments super() does not work in a dataclass with slots.
+        # super() without arguments does not work in a dataclass with slots.
         super(ProducerConfig, self).__post_init__()
         if not _GROUP.fullmatch(self.producer_group):
             raise ConfigError("producerGroup", self.producer_group, "1 to 120 of ^[%|a-zA-Z0-9_-]+$")

@@ -1,4 +1,4 @@
-"""Warnings about a state that lasts: told when it begins and then once an interval, not with every attempt."""
+"""Rate-limits warnings about a state that lasts: one when it begins, then one an interval."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ INTERVAL_SECONDS = 60.0
 
 
 class ToldOnce:
-    """Remembers what was told of which subject. Thread rule: one thread."""
+    """Remembers the last warning of each subject. Thread rule: one thread."""
 
     def __init__(self, interval_s: float = INTERVAL_SECONDS, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._interval_s, self._monotonic_s = interval_s, monotonic_s
         self._told: dict[Hashable, tuple[str, float]] = {}
 
     def is_due(self, subject: Hashable, reason: str = "") -> bool:
-        """Whether to tell this now: it is new, has another reason than before, or was told an interval ago."""
+        """Whether to log this warning now: it is new, has another reason, or was last logged an interval ago."""
         before, now_s = self._told.get(subject), self._monotonic_s()
         if before is not None and before[0] == reason and now_s - before[1] < self._interval_s:
             return False
@@ -24,5 +24,5 @@ class ToldOnce:
         return True
 
     def is_over(self, subject: Hashable) -> bool:
-        """Forget a subject whose state has ended; whether anything had been told of it."""
+        """Forget a subject whose state has ended. Returns whether a warning had been logged."""
         return self._told.pop(subject, None) is not None

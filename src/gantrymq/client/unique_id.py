@@ -38,10 +38,10 @@ class UniqueIds:
         self._month_ms = self._next_month_ms = 0
 
     def new(self) -> str:
-        """An id that no other call gives, in this process or another, for as long as a month is."""
+        """An id that is unique over all processes for a month."""
         now_ms = self._clock.now_ms()
         if now_ms < self._latest_ms:
-            self._fixed = self._draw()  # before the next line: another thread may be here as well
+            self._fixed = self._draw()  # before the next line, because another thread may run this code too
         self._latest_ms = now_ms
         if not self._month_ms <= now_ms < self._next_month_ms:
             self._month_ms, self._next_month_ms = _month_of(now_ms)
@@ -53,7 +53,7 @@ class UniqueIds:
 
 
 def _month_of(now_ms: int) -> tuple[int, int]:
-    """When this month began and the next begins, in local time."""
+    """The begin of this month and of the next, in local time, in milliseconds since the epoch."""
     now = datetime.fromtimestamp(now_ms / 1000)
     first = datetime(now.year, now.month, 1)
     following = datetime(now.year + now.month // 12, now.month % 12 + 1, 1)
@@ -61,7 +61,7 @@ def _month_of(now_ms: int) -> tuple[int, int]:
 
 
 def local_ip() -> str:
-    """The IPv4 address other hosts most likely see; nothing is sent to find it."""
+    """The IPv4 address that other hosts most likely see. Nothing is sent to find it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("10.255.255.255", 9))

@@ -1,4 +1,4 @@
-"""The administration of a cluster, with a plain face.
+"""The blocking client for the administration of a cluster.
 
 with AdminClient("127.0.0.1:9876") as admin:
     admin.create_topic("TopicTest", read_queue_nums=4, write_queue_nums=4)
@@ -20,10 +20,12 @@ from gantrymq.client.settings import ClientConfig
 
 
 class AdminClient(TopicAdmin, GroupAdmin, MessageAdmin, ServerAdmin):
-    """All of it; each method's docstring names RocketMQ's.
+    """All administrative methods. Each method's docstring names RocketMQ's method.
 
-    ``settings`` are fields of :class:`gantrymq.client.settings.ClientConfig`, which may stand in place of the name
-    servers. Where a method takes ``broker``, an address, or ``cluster``, and neither is given, all masters are meant.
+    ``name_servers`` is the list of name servers, with fields of :class:`gantrymq.client.settings.ClientConfig` as
+    ``settings``, or a ClientConfig. A method that takes ``broker`` (an address) or ``cluster`` acts on all masters if
+    neither is given.
+
     Thread rule: one thread at a time.
     """
 

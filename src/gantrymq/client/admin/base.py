@@ -1,4 +1,4 @@
-"""What every part of the administration stands on: who to ask.
+"""The base of the administrative methods: it chooses the servers and sends the requests.
 
 Source: DefaultMQAdminExtImpl, MQClientAPIImpl, CommandUtil.
 """
@@ -31,7 +31,7 @@ B = TypeVar("B", bound=Body)
 
 
 def order(header: CommandHeader | int, body: bytes = b"") -> Call[None]:
-    """A request that is done or refused."""
+    """A request that is either accepted or refused, without an answer."""
     return Call(lambda: _request(header, body), accepted)
 
 
@@ -44,15 +44,17 @@ def _request(header: CommandHeader | int, body: bytes) -> RemotingCommand:
     return RemotingCommand(header, body=body) if isinstance(header, int) else RemotingCommand.request(header, body)
 
 
-@checks_arguments(topic=text)  # of any name: stores have topics that no client would make
+@checks_arguments(topic=text)  # any name, because stores have topics with names that no client would create
 class AdminBase:
-    """Asks brokers and name servers.
+    """Sends requests to brokers and name servers.
 
-    Topics, groups and queues are given and shown without the namespace, if there is one, and lists have what is within
-    it and what is the system's; what else a body says is as the server has it.
+    Topics, groups and queues are given and returned without the namespace, if one is set. Lists have the names within
+    the namespace and the system names. Names in other parts of a body are unchanged.
 
-    Every method raises RemotingError where nobody answers, MQBrokerError where one refuses, MQClientError where there
-    is no such topic, group, broker or cluster. Thread rule: one thread at a time.
+    Every method raises RemotingError if no server answers, MQBrokerError if one refuses, and MQClientError if the
+    topic, group, broker or cluster does not exist.
+
+    Thread rule: one thread at a time.
     """
 
     def __init__(self, config: ClientConfig, *, clock: Clock | None = None) -> None:
@@ -69,7 +71,7 @@ class AdminBase:
         return self._client.ask_name_server(calls.cluster_info())
 
     def topic_route(self, topic: str) -> TopicRouteData:
-        """Where a topic is (examineTopicRouteInfo)."""
+        """The route of a topic (examineTopicRouteInfo)."""
         return self._route_of(self._full(topic))
 
     def _full(self, name: str) -> str:
@@ -79,12 +81,12 @@ class AdminBase:
         return MessageQueue(self._full(queue.topic), queue.broker_name, queue.queue_id)
 
     def _shown(self, full_names: Iterable[str]) -> list[str]:
-        """Names of topics or groups as their user knows them; those of other namespaces are left out."""
+        """Names of topics or groups without the namespace, sorted. Names of other namespaces are left out."""
         within = {name for name in full_names if self._full(name) == name}
         return sorted(without_namespace(self.config.namespace, name) for name in within)
 
     def _shown_queues(self, table: Mapping[MessageQueue, T]) -> dict[MessageQueue, T]:
-        """What is known by queue, in the order of the queues as their user knows them."""
+        """A table by queue, with the namespace removed from the topics, sorted by queue."""
         namespace = self.config.namespace
         shown = {
             MessageQueue(without_namespace(namespace, queue.topic), queue.broker_name, queue.queue_id): known
@@ -99,18 +101,18 @@ class AdminBase:
         return route
 
     def _brokers_of(self, full_topic: str) -> dict[str, str]:
-        """Addresses by broker name: of each the master, else a slave."""
+        """Addresses by broker name: the master, else a slave."""
         return TopicRoute.of(full_topic, self._route_of(full_topic)).brokers
 
     def _brokers_of_group(self, group: str) -> dict[str, str]:
-        """The brokers a group ever consumed at: those that have its retry topic."""
+        """The brokers at which a group has consumed: those that have its retry topic."""
         return self._brokers_of(f"{RETRY_PREFIX}{self._full(group)}")
 
     def _address_of(self, queue: MessageQueue) -> str:
         return TopicRoute.of(queue.topic, self._route_of(queue.topic)).address(queue)
 
     def _masters(self, broker: str | None, cluster: str | None) -> list[str]:
-        """One address, or the masters of a cluster, or of all clusters."""
+        """The given address, or the masters of a cluster, or of all clusters."""
         if broker is not None and cluster is not None:
             raise MQClientError(f"broker={broker!r} and cluster={cluster!r}: give one of them, or neither for all")
         if broker is not None:
@@ -130,14 +132,14 @@ class AdminBase:
         return self.config.name_server_list
 
     def _tell_all(self, addresses: list[str], call: Call[T]) -> list[T]:
-        """Ask each in turn; the first that refuses ends it."""
+        """Send a request to each address in turn. The first refusal raises."""
         return [self._client.call(address, call) for address in addresses]
 
     def _answers(self, brokers: dict[str, str], call: Call[T], *, passed_over: ResponseCode) -> dict[str, T]:
-        """What each broker says, by its name; those that have nothing to say of it are passed over.
+        """The answer of each broker, by name. A broker that refuses with code ``passed_over`` has no answer.
 
-        A broker that refuses or does not answer hides nothing of the others: it is a warning, and an error where no
-        other broker has an answer.
+        The error of one broker does not hide the answers of the others: it is logged as a warning, and raised only if
+        no broker answers.
         """
         answers, failed = dict[str, T](), dict[str, GantrymqError]()
         for name, address in brokers.items():

@@ -1,4 +1,4 @@
-"""Consumer groups: their configuration, how far they are, who is in them.
+"""Consumer groups: configuration, offsets, connections.
 
 Source: DefaultMQAdminExtImpl, ResetOffsetByTimeCommand, ConsumerProgressSubCommand.
 """
@@ -49,9 +49,9 @@ TO_THE_END = -1
 T = TypeVar("T")
 
 
-@checks_arguments(topic=text)  # of any name: stores have topics that no client would make
+@checks_arguments(topic=text)  # any name, because stores have topics with names that no client would create
 class GroupAdmin(AdminBase):
-    """Groups of consumers, and of producers as far as brokers know them."""
+    """Groups of consumers, and the connections of producer groups."""
 
     def create_subscription_group(
         self,
@@ -61,7 +61,7 @@ class GroupAdmin(AdminBase):
         broker: str | None = None,
         cluster: str | None = None,
     ) -> None:
-        """Make a group or change it, at one broker, in one cluster, or in all (createAndUpdateSubscriptionGroupConfig).
+        """Create or change a group, at one broker, in one cluster, or in all (createAndUpdateSubscriptionGroupConfig).
 
         Without ``config`` it gets RocketMQ's defaults.
         """
@@ -72,7 +72,7 @@ class GroupAdmin(AdminBase):
     def delete_subscription_group(
         self, group: str, *, remove_offset: bool = False, broker: str | None = None, cluster: str | None = None
     ) -> None:
-        """Delete a group, with ``remove_offset`` also how far it was (deleteSubscriptionGroup)."""
+        """Delete a group, with ``remove_offset`` also its committed offsets (deleteSubscriptionGroup)."""
         header = DeleteSubscriptionGroupRequestHeader(group_name=self._full(group), clean_offset=remove_offset)
         self._tell_all(self._masters(broker, cluster), order(header))
 
@@ -88,9 +88,9 @@ class GroupAdmin(AdminBase):
         return {group: table[self._full(group)] for group in self._shown(table)}
 
     def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetWrapper]:
-        """How far a group is with each queue, and how far the queue goes; of one topic or of all (examineConsumeStats).
+        """The committed and the maximum offset of each queue of a group, for one topic or all (examineConsumeStats).
 
-        A group that has no retry topic, as one that broadcasts, is asked for with a topic.
+        A group without a retry topic, such as a broadcasting one, needs ``topic``.
         """
         header = GetConsumeStatsRequestHeader(
             consumer_group=self._full(group), topic=None if topic is None else self._full(topic)
@@ -111,22 +111,22 @@ class GroupAdmin(AdminBase):
             return self._brokers_of(self._full(topic))
 
     def consumer_connection(self, group: str) -> ConsumerConnection:
-        """Who is in a group now, and what it subscribes to (examineConsumerConnectionInfo).
+        """The clients of a group now, and their subscriptions (examineConsumerConnectionInfo).
 
-        Raises MQBrokerError (CONSUMER_NOT_ONLINE) where nobody is.
+        Raises MQBrokerError (CONSUMER_NOT_ONLINE) if there is none.
         """
         call = question(GetConsumerConnectionListRequestHeader(consumer_group=self._full(group)), ConsumerConnection)
         return self._first_of_group(group, call)
 
     def consumer_running_info(self, group: str, client_id: str, *, jstack: bool = False) -> ConsumerRunningInfo:
-        """What a consumer says of itself (getConsumerRunningInfo)."""
+        """The state that a consumer reports of itself (getConsumerRunningInfo)."""
         header = GetConsumerRunningInfoRequestHeader(
             consumer_group=self._full(group), client_id=client_id, jstack_enable=jstack
         )
         return self._first_of_group(group, question(header, ConsumerRunningInfo))
 
     def producer_connection(self, group: str, topic: str) -> ProducerConnection:
-        """Who sends to a topic for a group of producers (examineProducerConnectionInfo)."""
+        """The producers of a group that send to a topic (examineProducerConnectionInfo)."""
         header = GetProducerConnectionListRequestHeader(producer_group=self._full(group))
         address = next(iter(self._brokers_of(self._full(topic)).values()), None)
         if address is None:
@@ -139,7 +139,7 @@ class GroupAdmin(AdminBase):
     def consume_message_directly(
         self, group: str, client_id: str, topic: str, msg_id: str, broker: str
     ) -> ConsumeMessageDirectlyResult:
-        """Let a consumer consume one message now (consumeMessageDirectly). ``msg_id`` is the broker's id."""
+        """Make a consumer consume one message now (consumeMessageDirectly). ``msg_id`` is the broker's id."""
         header = ConsumeMessageDirectlyResultRequestHeader(
             consumer_group=self._full(group), client_id=client_id, msg_id=msg_id, topic=self._full(topic)
         )
@@ -148,12 +148,13 @@ class GroupAdmin(AdminBase):
     def reset_offset_by_time(
         self, group: str, topic: str, timestamp_ms: int, *, force: bool = True
     ) -> dict[MessageQueue, int]:
-        """Let a group go on at the first message stored at or after a time, or at the end (``TO_THE_END``).
+        """Move a group to the first message stored at or after ``timestamp_ms``, or to the end (``TO_THE_END``).
 
-        Consumers that are there are told; for a group that is not online the offsets are written at the brokers.
-        Without ``force`` a queue only goes back: one that would go forwards stays, and is given with what it has. (Java
-        asks for all queues at once, and a broker of 5.x then moves them forwards as well, useServerSideResetOffset.)
-        Gives the new offsets (resetOffsetByTimestamp, resetOffsetByTimestampOld).
+        Connected consumers are notified; for a group without consumers the offsets are written at the brokers. Without
+        ``force`` a queue only moves back: one that would move forward stays, and is returned with its current offset.
+        (Java asks for all queues at once, and a 5.x broker then moves them forward too, useServerSideResetOffset.)
+
+        Returns the new offsets (resetOffsetByTimestamp, resetOffsetByTimestampOld).
         """
         full_topic, full_group = self._full(topic), self._full(group)
         header = ResetOffsetRequestHeader(
@@ -177,7 +178,7 @@ class GroupAdmin(AdminBase):
     def _reset(
         self, address: str, header: ResetOffsetRequestHeader, queues: list[MessageQueue]
     ) -> dict[MessageQueue, int]:
-        """Let a broker reset ``queues``; where no consumer is there that could, write the offsets."""
+        """Let a broker reset ``queues``. If no consumer is connected to do so, write the offsets instead."""
         try:
             moved = self._client.call(address, _reset(header))
             return {queue: offset for queue, offset in moved.items() if queue.topic == header.topic}
@@ -190,12 +191,12 @@ class GroupAdmin(AdminBase):
         return offsets
 
     def update_consume_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Write how far a group is with a queue; a consumer that is there overwrites it (updateConsumeOffset)."""
+        """Write a group's offset of a queue (updateConsumeOffset). A connected consumer overwrites it."""
         full = self._full_queue(queue)
         self._client.call(self._address_of(full), update_offset(self._full(group), full, offset))
 
     def _first_of_group(self, group: str, call: Call[T]) -> T:
-        """What the first broker says that knows the group's clients."""
+        """The answer of the first broker that knows the group's clients."""
         refused: MQBrokerError | None = None
         for address in self._brokers_of_group(group).values():
             try:

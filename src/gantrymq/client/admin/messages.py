@@ -1,4 +1,4 @@
-"""Messages found again: by key, by the producer's id, by the broker's id.
+"""Searches for messages: by key, by the producer's id, by the broker's id.
 
 Source: MQAdminImpl.queryMessage, viewMessage; DefaultMQAdminExtImpl.
 """
@@ -23,16 +23,16 @@ UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _DAYS_BACK_MS = 3 * 24 * 60 * 60 * 1000
 
 
-@checks_arguments(topic=text)  # of any name: stores have topics that no client would make
+@checks_arguments(topic=text)  # any name, because stores have topics with names that no client would create
 class MessageAdmin(AdminBase):
     """Single messages of a cluster."""
 
     def query_message(
         self, topic: str, key: str, *, max_num: int = 64, begin_ms: int = 0, end_ms: int = FOREVER_MS
     ) -> list[ReceivedMessage]:
-        """Messages that have a key, oldest first; ``max_num`` of each broker (queryMessage).
+        """Messages that have a key, oldest first; at most ``max_num`` from each broker (queryMessage).
 
-        The index compares hash codes of topic and key: a message of another topic or key is left out, as in RocketMQ.
+        The index compares hash codes of topic and key. Messages of another topic or key are left out, as in RocketMQ.
         """
         found = self._query(topic, key, "K", max_num, begin_ms, end_ms)
         return [message for message in found if key in message.keys]
@@ -40,9 +40,7 @@ class MessageAdmin(AdminBase):
     def query_message_by_unique_key(
         self, topic: str, unique_key: str, *, begin_ms: int | None = None, end_ms: int = FOREVER_MS
     ) -> list[ReceivedMessage]:
-        """The message a producer gave this id, as often as it is stored; of the last three days unless told
-        (queryMessageByUniqKey).
-        """
+        """The messages stored with this producer's id, by default of the last three days (queryMessageByUniqKey)."""
         begin = self._clock.now_ms() - _DAYS_BACK_MS if begin_ms is None else begin_ms
         found = self._query(topic, unique_key, "U", 32, begin, end_ms)
         return [message for message in found if message.msg_id == unique_key]
@@ -50,8 +48,8 @@ class MessageAdmin(AdminBase):
     def view_message(self, topic: str, msg_id: str) -> ReceivedMessage:
         """A message by the broker's id, or by the producer's (viewMessage).
 
-        MQClientError where there is none. One of another topic is none, where RocketMQ shows whatever lies there; a
-        message that is to come again, or later, is of the topic it was sent to and of the one that holds it.
+        Raises MQClientError if there is none. A message of another topic counts as none; RocketMQ shows it. A delayed
+        message or a retry belongs both to the topic it was sent to and to the topic that holds it.
         """
         try:
             host, offset = parse_message_id(msg_id)
@@ -61,7 +59,7 @@ class MessageAdmin(AdminBase):
             try:
                 return self._view(str(host), self._full(topic), offset, msg_id)
             except (MQBrokerError, MQClientError):
-                pass  # the producer's ids have as many digits
+                pass  # not the broker's id: the producer's ids have the same number of digits
         found = self.query_message_by_unique_key(topic, msg_id)
         if not found:
             raise MQClientError(f"query message by id finished, but no message: {msg_id} of topic {topic}")

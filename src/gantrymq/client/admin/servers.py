@@ -1,4 +1,4 @@
-"""Brokers and name servers themselves.
+"""Settings and statistics of brokers and name servers.
 
 Source: DefaultMQAdminExtImpl, MQClientAPIImpl.
 """
@@ -31,10 +31,10 @@ from gantrymq.remoting.headers.namesrv import (
 
 @checks_arguments()
 class ServerAdmin(AdminBase):
-    """Settings and figures of servers."""
+    """Settings and statistics of servers."""
 
     def broker_runtime_info(self, broker: str) -> dict[str, str]:
-        """What a broker's address says of itself (fetchBrokerRuntimeStats)."""
+        """The statistics that a broker reports (fetchBrokerRuntimeStats)."""
         table = self._client.call(broker, question(RequestCode.GET_BROKER_RUNTIME_INFO, KVTable)).table
         return dict(sorted(table.items()))
 
@@ -45,7 +45,7 @@ class ServerAdmin(AdminBase):
     def update_broker_config(
         self, settings: Mapping[str, str], *, broker: str | None = None, cluster: str | None = None
     ) -> None:
-        """Change settings of brokers while they run (updateBrokerConfig)."""
+        """Change settings of running brokers (updateBrokerConfig)."""
         call = order(RequestCode.UPDATE_BROKER_CONFIG, _text(settings))
         self._tell_all(self._masters(broker, cluster), call)
 
@@ -55,11 +55,11 @@ class ServerAdmin(AdminBase):
         return {address: self._client.call(address, call) for address in self._name_servers()}
 
     def update_name_server_config(self, settings: Mapping[str, str]) -> None:
-        """Change settings of all name servers while they run (updateNameServerConfig)."""
+        """Change settings of all running name servers (updateNameServerConfig)."""
         self._tell_all(self._name_servers(), order(RequestCode.UPDATE_NAMESRV_CONFIG, _text(settings)))
 
     def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
-        """Let producers no longer choose a broker; of each name server, how many topics (wipeWritePermOfBroker)."""
+        """Stop producers from choosing a broker (wipeWritePermOfBroker). Returns the changed topics by name server."""
         header = WipeWritePermOfBrokerRequestHeader(broker_name=broker_name)
         call = Call(
             lambda: RemotingCommand.request(header),
@@ -70,7 +70,9 @@ class ServerAdmin(AdminBase):
         return {address: self._client.call(address, call) for address in self._name_servers()}
 
     def add_write_perm(self, broker_name: str) -> dict[str, int]:
-        """Let producers choose a broker again; of each name server, how many topics (addWritePermOfBroker)."""
+        """Let producers choose a broker again (addWritePermOfBroker). Returns the number of changed topics by name
+        server.
+        """
         header = AddWritePermOfBrokerRequestHeader(broker_name=broker_name)
         call = Call(
             lambda: RemotingCommand.request(header),
@@ -81,12 +83,12 @@ class ServerAdmin(AdminBase):
         return {address: self._client.call(address, call) for address in self._name_servers()}
 
     def put_kv_config(self, namespace: str, key: str, value: str) -> None:
-        """Keep a value at all name servers (createAndUpdateKvConfig)."""
+        """Store a value at all name servers (createAndUpdateKvConfig)."""
         header = PutKVConfigRequestHeader(namespace=namespace, key=key, value=value)
         self._tell_all(self._name_servers(), order(header))
 
     def kv_config(self, namespace: str, key: str) -> str | None:
-        """A value kept at the name servers; None where there is none (getKVConfig)."""
+        """A value stored at the name servers; None if there is none (getKVConfig)."""
         header = GetKVConfigRequestHeader(namespace=namespace, key=key)
         call = Call(
             lambda: RemotingCommand.request(header),
@@ -110,19 +112,19 @@ class ServerAdmin(AdminBase):
             raise
 
     def delete_kv_config(self, namespace: str, key: str) -> None:
-        """Forget a value at all name servers (deleteKvConfig)."""
+        """Delete a value at all name servers (deleteKvConfig)."""
         self._tell_all(self._name_servers(), order(DeleteKVConfigRequestHeader(namespace=namespace, key=key)))
 
     def delete_expired_commit_log(self, *, broker: str | None = None, cluster: str | None = None) -> None:
-        """Let brokers delete expired files of the commit log now (deleteExpiredCommitLog)."""
+        """Make brokers delete expired files of the commit log now (deleteExpiredCommitLog)."""
         self._tell_all(self._masters(broker, cluster), order(RequestCode.DELETE_EXPIRED_COMMITLOG))
 
     def clean_expired_consume_queue(self, *, broker: str | None = None, cluster: str | None = None) -> None:
-        """Let brokers delete consume queues of topics that are gone (cleanExpiredConsumerQueue)."""
+        """Make brokers delete consume queues of deleted topics (cleanExpiredConsumerQueue)."""
         self._tell_all(self._masters(broker, cluster), order(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE))
 
     def clean_unused_topic(self, *, broker: str | None = None, cluster: str | None = None) -> None:
-        """Let brokers forget queues of topics they have no configuration of (cleanUnusedTopic)."""
+        """Make brokers delete queues of topics that have no configuration (cleanUnusedTopic)."""
         self._tell_all(self._masters(broker, cluster), order(RequestCode.CLEAN_UNUSED_TOPIC))
 
 

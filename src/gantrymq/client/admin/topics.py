@@ -1,4 +1,4 @@
-"""Topics.
+"""Administration of topics.
 
 Source: DefaultMQAdminExtImpl, UpdateTopicSubCommand, DeleteTopicSubCommand, TopicStatusSubCommand.
 """
@@ -30,7 +30,7 @@ DEFAULT_TOPIC = "TBW102"
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
 
-@checks_arguments(topic=text)  # of any name: stores have topics that no client would make
+@checks_arguments(topic=text)  # any name, because stores have topics with names that no client would create
 class TopicAdmin(AdminBase):
     """Topics of a cluster."""
 
@@ -46,10 +46,10 @@ class TopicAdmin(AdminBase):
         broker: str | None = None,
         cluster: str | None = None,
     ) -> None:
-        """Make a topic or change it, at one broker, in one cluster, or in all (createAndUpdateTopicConfig).
+        """Create or change a topic, at one broker, in one cluster, or in all (createAndUpdateTopicConfig).
 
-        ``attributes`` as mqadmin has them: ``{"+message.type": "FIFO"}`` sets one, ``{"-message.type": ""}`` takes it
-        away.
+        ``attributes`` has mqadmin's syntax: ``{"+message.type": "FIFO"}`` sets one, ``{"-message.type": ""}`` removes
+        it.
         """
         header = CreateTopicRequestHeader(
             topic=self._full(topic),
@@ -67,7 +67,8 @@ class TopicAdmin(AdminBase):
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
         """Delete a topic at its brokers and name servers; with ``cluster`` only there (deleteTopic).
 
-        The order of queues that the name servers keep for it goes, too: a topic of the same name has its own.
+        The order configuration of the topic at the name servers is deleted too, so that a new topic of that name has
+        its own.
         """
         full = self._full(topic)
         self._tell_all(self._masters(None, cluster), order(DeleteTopicRequestHeader(topic=full)))
@@ -77,7 +78,7 @@ class TopicAdmin(AdminBase):
         self._tell_all(self._name_servers(), order(ordered))
 
     def topics(self) -> list[str]:
-        """All topics, those of the system among them, with a namespace those within it (fetchAllTopicList)."""
+        """All topics, system topics included; with a namespace only its topics (fetchAllTopicList)."""
         names = self._client.ask_name_server(calls.topic_list())
         return self._shown(names)
 
@@ -92,7 +93,7 @@ class TopicAdmin(AdminBase):
         return self._client.call(broker, question(header, TopicConfig))
 
     def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
-        """The bounds of each queue, and when its last message was stored (examineTopicStats)."""
+        """The bounds of each queue, and the store time of its last message (examineTopicStats)."""
         full, stats = self._full(topic), dict[MessageQueue, TopicOffset]()
         for address in self._brokers_of(full).values():
             table = self._client.call(address, question(GetTopicStatsInfoRequestHeader(topic=full), TopicStatsTable))
@@ -102,7 +103,7 @@ class TopicAdmin(AdminBase):
         return self._shown_queues(stats)
 
     def topic_consumers(self, topic: str) -> list[str]:
-        """The groups that consume a topic, or did (queryTopicConsumeByWho)."""
+        """The groups that consume a topic or have consumed it (queryTopicConsumeByWho)."""
         full = self._full(topic)
         header = QueryTopicConsumeByWhoRequestHeader(topic=full)
         lists = self._tell_all(list(self._brokers_of(full).values()), question(header, GroupList))

@@ -1,1 +1,1 @@
-"""Consumers that belong to a group: push and lite-pull, and what they share."""
+"""Consumers of a group: push and lite-pull, and their common parts."""

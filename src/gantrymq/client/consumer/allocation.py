@@ -1,4 +1,6 @@
-"""Which queues of a topic a member of a group gets. Every member computes its own share, so all must agree.
+"""Strategies that divide the queues of a topic among the members of a group.
+
+Every member computes its own share, so all members must use the same strategy.
 
 Source: AllocateMessageQueueStrategy, the classes of org.apache.rocketmq.client.consumer.rebalance,
 ConsistentHashRouter.
@@ -26,16 +28,16 @@ class AllocateMessageQueueStrategy(Protocol):
         ...
 
     def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
-        """The share of ``client_id``; both sequences are sorted, and the same for every member.
+        """The share of ``client_id``. Both sequences are sorted, and the same for every member.
 
-        A client that is not among ``client_ids`` gets nothing.
+        A client that is not in ``client_ids`` gets nothing.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class AllocateMessageQueueAveragely:
-    """Runs of neighbouring queues, as equal as can be: the default."""
+    """Runs of neighbouring queues, as equal as possible: the default."""
 
     @property
     def name(self) -> str:
@@ -43,7 +45,7 @@ class AllocateMessageQueueAveragely:
         return "AVG"
 
     def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
-        """A run; the first clients get one queue more where they do not come out even."""
+        """One run. If the division leaves a remainder, the first clients get one queue more."""
         if client_id not in client_ids:
             return []
         return contiguous(queues, client_ids.index(client_id), len(client_ids))
@@ -51,7 +53,7 @@ class AllocateMessageQueueAveragely:
 
 @dataclass(frozen=True, slots=True)
 class AllocateMessageQueueAveragelyByCircle:
-    """Queues dealt out one by one."""
+    """Queues dealt out one by one, in turn."""
 
     @property
     def name(self) -> str:
@@ -67,7 +69,7 @@ class AllocateMessageQueueAveragelyByCircle:
 
 @dataclass(frozen=True, slots=True)
 class AllocateMessageQueueByConfig:
-    """The queues that were given, without regard to other members."""
+    """The configured queues, whatever other members have."""
 
     message_queue_list: tuple[MessageQueue, ...]
 
@@ -77,13 +79,13 @@ class AllocateMessageQueueByConfig:
         return "CONFIG"
 
     def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
-        """Those of the configuration that the topic has, or all of them, as RocketMQ gives them."""
+        """All configured queues, even those of other topics, as in RocketMQ."""
         return list(self.message_queue_list)
 
 
 @dataclass(frozen=True, slots=True)
 class AllocateMessageQueueByMachineRoom:
-    """The queues of brokers whose names begin with a machine room and ``@``, of these rooms alone (consumeridcs)."""
+    """The queues of brokers whose names begin with one of the machine rooms ``consumer_idcs`` and ``@``."""
 
     consumer_idcs: frozenset[str]
 
@@ -93,7 +95,7 @@ class AllocateMessageQueueByMachineRoom:
         return "MACHINE_ROOM"
 
     def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
-        """A run of the rooms' queues; what does not come out even goes one by one to the first clients."""
+        """A run of the rooms' queues. The remainder goes one by one to the first clients."""
         if client_id not in client_ids:
             return []
         index = client_ids.index(client_id)
@@ -109,10 +111,12 @@ class AllocateMessageQueueByMachineRoom:
 
 @dataclass(frozen=True, slots=True)
 class AllocateMachineRoomNearby:
-    """Queues go to clients of their own machine room; those of a room without a client to all.
+    """Queues go to clients of their own machine room. The queues of a room without a client go to all clients.
 
-    ``strategy`` divides within a room. ``broker_deploy_in`` and ``consumer_deploy_in`` name the room of a queue and of
-    a client id. Raises MQClientError where one has none.
+    ``strategy`` divides within a room. ``broker_deploy_in`` and ``consumer_deploy_in`` return the room of a queue and
+    of a client id.
+
+    Raises MQClientError if a room is empty.
     """
 
     strategy: AllocateMessageQueueStrategy
@@ -121,11 +125,13 @@ class AllocateMachineRoomNearby:
 
     @property
     def name(self) -> str:
-        """``MACHINE_ROOM_NEARBY-`` and the name of the strategy within."""
+        """``MACHINE_ROOM_NEARBY-`` and the name of the inner strategy."""
         return f"MACHINE_ROOM_NEARBY-{self.strategy.name}"
 
     def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
-        """First the share of the own room, then that of rooms without a client, by the rooms' names."""
+        """First the share within the client's own room, then its share of rooms without a client, by the
+        rooms' names.
+        """
         if client_id not in client_ids:
             return []
         queues_by_room: dict[str, list[MessageQueue]] = {}
@@ -144,9 +150,9 @@ class AllocateMachineRoomNearby:
 
 @dataclass(frozen=True, slots=True)
 class AllocateMessageQueueConsistentHash:
-    """A ring of hashes: few queues change hands when a client comes or goes.
+    """A hash ring, so that few queues move when a client joins or leaves.
 
-    ``virtual_node_count`` is how often each client stands on the ring.
+    ``virtual_node_count`` is the number of points of each client on the ring.
     """
 
     virtual_node_count: int = 10
@@ -157,7 +163,7 @@ class AllocateMessageQueueConsistentHash:
         return "CONSISTENT_HASH"
 
     def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
-        """The queues whose next client on the ring this one is."""
+        """The queues for which this client has the next point on the ring."""
         if client_id not in client_ids:
             return []
         ring = self._ring(client_ids)
@@ -167,7 +173,7 @@ class AllocateMessageQueueConsistentHash:
         return [queue for queue in queues if ring[_next_point(points, queue)] == client_id]
 
     def _ring(self, client_ids: Sequence[str]) -> dict[int, str]:
-        """Clients by their points. One that is named twice stands there twice as often, as RocketMQ has it."""
+        """The ring: client by point. A client that is listed twice has twice as many points, as in RocketMQ."""
         ring: dict[int, str] = {}
         seen: set[str] = set()
         for one in client_ids:

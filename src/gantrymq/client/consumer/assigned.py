@@ -1,4 +1,4 @@
-"""The queues assigned to a member: their locks at the brokers, where pulling starts, and what was pulled.
+"""The queues assigned to a member: their locks at the brokers, their starting offsets, and the pulled messages.
 
 Source: RebalanceImpl (updateProcessQueueTableInRebalance, lock, lockAll, unlock, unlockAll), RebalancePushImpl
 (removeUnnecessaryMessageQueue, computePullFromWhereWithException), RebalanceLitePullImpl.
@@ -32,18 +32,18 @@ log = get_logger("gantrymq.client.consumer")
 
 
 class QueueLocks:
-    """Takes, renews and gives back locks. A broker takes a lock back after 60 s, we trust it for 30."""
+    """Takes, renews and releases locks. A broker expires a lock after 60 s; this client trusts it for 30 s."""
 
     def __init__(self, member: GroupMember) -> None:
         self._member = member
 
     async def lock(self, queues: Iterable[ProcessQueue]) -> bool:
-        """Take or renew the locks of these queues; whether all of them are ours now."""
+        """Take or renew the locks of these queues. Returns whether all of them are held."""
         done = await asyncio.gather(*(self._lock(part) for part in _by_broker(queues)))
         return all(done)
 
     async def unlock(self, queues: Iterable[ProcessQueue]) -> None:
-        """Give locks back; a broker that does not answer takes them back by itself."""
+        """Release locks. If a broker does not answer, its locks expire."""
         await asyncio.gather(*(self._unlock(part) for part in _by_broker(queues)))
 
     async def _lock(self, queues: list[ProcessQueue]) -> bool:
@@ -77,10 +77,10 @@ def _by_broker(queues: Iterable[ProcessQueue]) -> list[list[ProcessQueue]]:
 
 
 async def starting_offset(member: GroupMember, offsets: OffsetStore, queue: MessageQueue) -> int:
-    """Where the group stopped; where it never was, as ``consume_from_where`` says.
+    """The group's committed offset, or the offset by ``consume_from_where`` if there is none.
 
-    Raises GantrymqError where the store of offsets or the broker does not answer: to begin anywhere else would lose
-    messages or repeat them.
+    Raises GantrymqError if the offset store or the broker does not answer: any other offset would lose or repeat
+    messages.
     """
     stored = await offsets.read_from_store(queue)
     if stored is not None and stored >= 0:
@@ -89,7 +89,7 @@ async def starting_offset(member: GroupMember, offsets: OffsetStore, queue: Mess
     is_retry = queue.topic.startswith(RETRY_PREFIX)
     where = member.config.consume_from_where
     if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
-        return 0  # the broker corrects it where the first messages are gone
+        return 0  # the broker corrects it if the first messages are deleted
     if where is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET:
         return 0 if is_retry else await member.ask(queue, calls.max_offset(queue))
     if is_retry:
@@ -102,16 +102,17 @@ UNLOCK_AT_LATEST_MS = 20_000  # rocketmq.client.unlockDelayTimeMills
 _IDLE_WITHIN_SECONDS = 0.5
 _IDLE_LOOK_SECONDS = 0.02
 
-# Pulls a queue from an offset until it is dropped.
+# Pulls a queue from an offset until the queue is dropped.
 Pull = Callable[[ProcessQueue, int], Coroutine[Any, Any, None]]
 
 
 class AssignedQueues:
-    """Takes over what a division says, and gives up the rest.
+    """Takes over the queues of a division, and releases all others.
 
-    With ``locks`` a queue is ours only when its broker locked it for us, and given up only when no listener works on
-    it. ``changed`` is told of a division that changed something, before the new queues are pulled. Thread rule: the
-    event loop's thread.
+    With ``locks`` a queue is taken over only after its broker has locked it, and released only when no listener works
+    on it. ``changed`` is called after a change, before the new queues are pulled.
+
+    Thread rule: the event loop's thread.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class AssignedQueues:
         self.table: dict[MessageQueue, ProcessQueue] = {}
 
     async def take_over(self, division: Division) -> bool:
-        """Make it so; whether all of the share is ours and nothing else."""
+        """Apply a division. Returns whether exactly its queues are held now."""
         changed, complete = False, True
         now_ms = monotonic_ms(self._member.clock)
         for queue in [one for one in self.table.values() if one.queue.topic == division.topic]:
@@ -149,18 +150,18 @@ class AssignedQueues:
             log.info("queues changed", topic=division.topic, mine=[one.queue_id for one in sorted(division.mine)])
             await self._tell(division)
         for queue, offset in fresh:
-            if not queue.dropped:  # a seek began it anew meanwhile, or its topic is wanted no longer
+            if not queue.dropped:  # a seek restarted it meanwhile, or its topic was unsubscribed
                 self.begin(queue, offset)
         return complete
 
     async def keep_topics(self, topics: Iterable[str]) -> None:
-        """Give up the queues of all other topics."""
+        """Release the queues of all other topics."""
         kept = set(topics)
         for queue in [one for one in self.table.values() if one.queue.topic not in kept]:
             await self.give_up(queue)
 
     def begin(self, queue: ProcessQueue, offset: int) -> None:
-        """Pull a queue from an offset; what another of the same name held is no longer ours."""
+        """Pull a queue from an offset. An earlier ProcessQueue of the same queue is dropped."""
         before = self.table.get(queue.queue)
         if before is not None and before is not queue:
             self._drop(before)
@@ -168,7 +169,7 @@ class AssignedQueues:
         self._pulls[queue] = self._tasks.start(self._pull(queue, offset))
 
     def seek(self, queue: MessageQueue, offset: int) -> bool:
-        """Begin a queue anew from an offset; False where it is no longer ours."""
+        """Restart a queue at an offset. Returns False if it is no longer assigned."""
         before = self.table.get(queue)
         if before is None or before.dropped:
             return False
@@ -178,16 +179,17 @@ class AssignedQueues:
         return True
 
     async def give_up(self, queue: ProcessQueue, *, is_taken_again: bool = False) -> bool:
-        """Persist its offset and let go of it; False where a listener still has messages whose order must hold.
+        """Persist the offset of a queue and release it. Returns False if a listener still has messages of an orderly
+        queue.
 
-        Where this consumer is to take the queue over again (``is_taken_again``) its broker has answered before this
-        returns: RocketMQ's threads may answer the next question for the offset in front of an update without an answer.
+        With ``is_taken_again`` this consumer is about to take the queue over again, so the call waits for the broker's
+        answer. Without that, the broker's threads may handle the next query of the offset before the one-way update.
         """
         self._drop(queue)
         if self._locks is not None and not await self._may_unlock(queue):
             queue.try_unlock_times += 1
             return False
-        with suppress(GantrymqError):  # it was logged
+        with suppress(GantrymqError):  # already logged
             await self._offsets.persist([queue.queue], wait=is_taken_again)
         self._offsets.forget(queue.queue)
         queue.released = True
@@ -198,17 +200,17 @@ class AssignedQueues:
         return True
 
     async def close(self) -> None:
-        """End all pulling. The queues stay in the table: their offsets are persisted after this."""
+        """Stop all pulling. The queues stay in the table, because their offsets are persisted after this."""
         await self._tasks.close()
 
     async def unlock(self) -> None:
-        """Give all locks back at the end, those that were only asked for among them."""
+        """Release all locks at the end, including those whose request is still under way."""
         if self._locks is not None:
             await self._locks.unlock([*self.table.values(), *self._adopting])
 
     async def _adopt(self, wanted: MessageQueue) -> tuple[ProcessQueue, int] | None:
         queue = ProcessQueue(wanted, monotonic_ms(self._member.clock))
-        self._adopting.add(queue)  # who is cancelled in here leaves it there, for its broker may have locked it for us
+        self._adopting.add(queue)  # stays there after a cancellation, because the broker may have granted the lock
         offset = await self._lock_and_begin(queue)
         if offset is not None:
             self.table[wanted] = queue
@@ -235,7 +237,7 @@ class AssignedQueues:
     async def _tell(self, division: Division) -> None:
         try:
             await self._changed(division)
-        except Exception as error:  # a listener's own: the queues are ours all the same
+        except Exception as error:  # an error of the user's listener does not undo the assignment
             log.error("who was told of changed queues failed", topic=division.topic, exc_info=error)
 
     def _drop(self, queue: ProcessQueue) -> None:

@@ -1,4 +1,4 @@
-"""The lite-pull consumer over asyncio, and the messages that it fetched ahead of a poll.
+"""The lite-pull consumer over asyncio, and the messages that it has fetched in advance.
 
     async with AsyncLitePullConsumer("127.0.0.1:9876", consumer_group="audit") as consumer:
         await consumer.subscribe("TopicTest")
@@ -44,7 +44,7 @@ from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
 @dataclass(slots=True)
 class Batch:
-    """The messages of one pull; ``before`` is the position its queue had when they were given out."""
+    """The messages of one pull. ``before`` is the position of the queue before :meth:`FetchedMessages.take`."""
 
     queue: ProcessQueue
     messages: list[ReceivedMessage]
@@ -52,27 +52,30 @@ class Batch:
 
 
 class FetchedMessages:
-    """Batches in the order they came. Thread rule: the event loop's thread."""
+    """Batches in their order of arrival. Thread rule: the event loop's thread."""
 
     def __init__(self) -> None:
         self._batches: deque[Batch] = deque()
         self._arrived = asyncio.Event()
 
     def add(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        """A pull brought these."""
+        """Add the messages of a pull."""
         self._batches.append(Batch(queue, messages))
         self._arrived.set()
 
     def wake(self) -> None:
-        """There may be something to take now: a queue goes on."""
+        """Wake the waiting poll, because a paused queue was resumed."""
         self._arrived.set()
 
     async def wait(self, timeout_s: float) -> None:
-        """Until something came, or the time is over."""
+        """Wait until a batch arrives, or ``timeout_s`` is over."""
         await wait_or_timeout(self._arrived, timeout_s)
 
     def take(self, now_ms: int) -> Batch | None:
-        """The next batch of a queue that is ours and not paused; its queue's position is behind it then."""
+        """Remove and return the next batch of a queue that is assigned and not paused, or None.
+
+        The position of its queue moves behind the batch.
+        """
         self._batches = deque(one for one in self._batches if not one.queue.dropped)
         batch = next((one for one in self._batches if not one.queue.paused), None)
         if batch is None:
@@ -85,7 +88,7 @@ class FetchedMessages:
         return batch
 
     def give_back(self, batch: Batch) -> None:
-        """Nobody got it after all: it comes next, and does not count as given out."""
+        """Undo :meth:`take`: the batch comes next, and the position of its queue moves back."""
         batch.queue.put_back(batch.messages)
         batch.queue.position = batch.before
         self._batches.appendleft(batch)
@@ -97,14 +100,16 @@ _ANY_SIZE = 0x7FFFFFFF
 
 @checks_arguments()
 class AsyncLitePullConsumer:
-    """Returns messages when polled: from topics shared with its group (:meth:`subscribe`) or from given queues
-    (:meth:`assign`), not both. ``config`` is where the name servers are, with fields of LitePullConsumerConfig as
-    ``settings``, or such an object.
+    """Returns messages when polled, either from topics shared with its group (:meth:`subscribe`) or from given queues
+    (:meth:`assign`).
 
-    Messages are fetched ahead. With ``auto_commit`` a poll commits what earlier polls gave out, every
-    ``auto_commit_interval_ms``; what the last polls gave out before :meth:`close` comes again. Raises MQClientError
-    where it is used wrongly, RemotingError and MQBrokerError where brokers do not answer or refuse. Thread rule: the
-    event loop's thread.
+    ``config`` is the list of name servers, with fields of LitePullConsumerConfig as ``settings``, or a
+    LitePullConsumerConfig. Messages are fetched in advance. With ``auto_commit`` a poll commits the messages of earlier
+    polls, every ``auto_commit_interval_ms``. The messages of the last polls before :meth:`close` are delivered again.
+
+    Raises MQClientError for wrong use, and RemotingError or MQBrokerError if brokers do not answer or refuse.
+
+    Thread rule: the event loop's thread.
     """
 
     def __init__(
@@ -139,9 +144,9 @@ class AsyncLitePullConsumer:
         try:
             await self.enter()
         except AlreadyStartedError:
-            raise  # and goes on: whoever started it closes it
+            raise  # the consumer goes on, because another caller started it
         except BaseException:
-            await self.close()  # else its heart-beats go on, and the group counts it
+            await self.close()  # otherwise heartbeats continue, and the group counts this consumer
             raise
         return self
 
@@ -152,16 +157,16 @@ class AsyncLitePullConsumer:
 
     @property
     def client_id(self) -> str:
-        """What the brokers know this consumer by."""
+        """The id of this consumer at the brokers."""
         return self._member.client_id
 
-    # Life
+    # Start and close
 
     async def start(self) -> None:
-        """Join the group, and begin to fetch what is subscribed or assigned.
+        """Join the group, and begin to fetch the subscribed or assigned queues.
 
-        Where that fails nothing was begun, and it may be tried again. Closed meanwhile, it raises MQClientError, or
-        RemotingError where it waited for an answer. Where ``with`` has started it, once more is harmless.
+        After an error nothing has begun, and the call may be repeated. If the consumer is closed meanwhile, it raises
+        MQClientError or RemotingError. One call after ``with`` has started the consumer has no effect.
         """
         if self._is_entered:
             self._is_entered = False
@@ -169,7 +174,7 @@ class AsyncLitePullConsumer:
             await self._start()
 
     async def enter(self) -> None:
-        """What ``with`` does: start."""
+        """Start the consumer for ``with``."""
         await self._start()
         self._is_entered = True
 
@@ -182,7 +187,7 @@ class AsyncLitePullConsumer:
             await self._refresh()
         except BaseException:
             self._running = False
-            await self._assigned.keep_topics(())  # what was taken over is being pulled already
+            await self._assigned.keep_topics(())  # queues that were taken over are being pulled already
             raise
         for service in (self._rebalancing.run, self._rebalancing.follow_routes, self._persist_regularly):
             self._tasks.start(service())
@@ -191,7 +196,10 @@ class AsyncLitePullConsumer:
             self._tasks.start(self._watch.follow(topic))
 
     async def close(self) -> None:
-        """Persist what was committed, and leave the group. Twice is once; cancelled, it goes on by itself."""
+        """Persist the committed offsets, and leave the group. A second call has no effect.
+
+        If the call is cancelled, the close continues in a task of its own.
+        """
         self._member.client.loop.check()
         await self._closing.run()
 
@@ -202,10 +210,12 @@ class AsyncLitePullConsumer:
         await self._offsets.persist_at_last(list(self._assigned.table))
         await self._member.close()
 
-    # What to consume
+    # Subscriptions
 
     async def subscribe(self, topic: str, expression: str = "*", expression_type: str = TAG) -> None:
-        """Share a topic with the group: all of it, ``TagA || TagB``, or with ``SQL92`` what a condition is true of."""
+        """Subscribe to a topic with the group. ``expression`` is ``*``, ``TagA || TagB``, or with ``SQL92`` a
+        condition.
+        """
         if self._assignment is not None:
             raise MQClientError("Subscribe and assign are mutually exclusive.")
         self._check_open()
@@ -214,12 +224,12 @@ class AsyncLitePullConsumer:
             await self._refresh()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Want a topic no longer."""
+        """Unsubscribe from a topic."""
         self._member.unsubscribe(topic)
         await self._assigned.keep_topics(self._topics())
 
     async def assign(self, queues: Collection[MessageQueue]) -> None:
-        """Fetch these queues and no others, without regard to other members of the group."""
+        """Fetch exactly these queues, whatever other members of the group have."""
         if not queues:
             raise MQClientError("Message queues can not be null or empty.")
         if self._member.subscriptions:
@@ -233,41 +243,44 @@ class AsyncLitePullConsumer:
             await self._refresh()
 
     def set_sub_expression_for_assign(self, topic: str, expression: str) -> None:
-        """Of assigned queues of a topic, want only these tags."""
+        """Set the tag filter of the assigned queues of a topic."""
         full = wrap_namespace(self._config.namespace, topic)
         self._expressions[full] = subscription(full, expression, TAG, 0).sub_string or "*"
 
     def assignment(self) -> list[MessageQueue]:
-        """The queues that are fetched now."""
+        """The queues that are being fetched."""
         return sorted(self._member.shown(queue) for queue, one in self._assigned.table.items() if not one.dropped)
 
     @checked_by(listener=callback("topic", "queues", "mine"))
     def register_message_queue_listener(self, listener: MessageQueueListener) -> None:
-        """Be told of a topic's queues and of our share when it changed; it may not block."""
+        """Register a callback for changes of the assignment. The callback must not block."""
         self._queues_changed = listener
 
     @checked_by(listener=callback("topic", "queues"))
     def register_topic_message_queue_change_listener(
         self, topic: str, listener: TopicMessageQueueChangeListener
     ) -> None:
-        """Be told a topic's queues, now and when they change (``topic_metadata_check_interval_ms``); never block."""
+        """Register a callback for changes of a topic's queues. It is called once at the start, and must not block.
+
+        The queues are checked every ``topic_metadata_check_interval_ms``.
+        """
         self._watch.register(topic, listener)
         if self._running:
             self._tasks.start(self._watch.follow(topic))
 
     async def fetch_message_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """All queues of a topic; raises MQClientError where there is no such topic."""
+        """All queues of a topic. Raises MQClientError if the topic does not exist."""
         return await self._member.fetch_queues(topic)
 
     # Messages
 
     async def poll(self, timeout_ms: int | None = None) -> list[ReceivedMessage]:
-        """The messages of one pull, waited for no longer than ``timeout_ms`` (``poll_timeout_ms`` unless told)."""
+        """The messages of one pull. Waits at most ``timeout_ms``, by default ``poll_timeout_ms``."""
         batch = await self.poll_batch(timeout_ms)
         return batch.messages if batch is not None else []
 
     async def poll_batch(self, timeout_ms: int | None = None) -> Batch | None:
-        """As :meth:`poll`; what it gives may be given back."""
+        """As :meth:`poll`, for a caller that may undo it with :meth:`give_back`."""
         self._member.client.loop.check()
         self._check_running()
         now_ms = monotonic_ms(self._clock)
@@ -288,17 +301,17 @@ class AsyncLitePullConsumer:
             await self._fetched.wait(left_s)
 
     def give_back(self, batch: Batch | None) -> None:
-        """Who polled did not get it: the next poll gives it out."""
+        """Undo a poll whose caller was interrupted: the next poll returns the batch."""
         if batch is not None:
             self._fetched.give_back(batch)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Give out nothing more of these queues, and fetch nothing."""
+        """Stop fetching and returning messages of these queues."""
         for queue in self._among(queues):
             queue.paused = True
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Go on with these queues."""
+        """Undo :meth:`pause` for these queues."""
         for queue in self._among(queues):
             queue.paused = False
         self._fetched.wake()
@@ -306,7 +319,7 @@ class AsyncLitePullConsumer:
     # Offsets
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Give out a queue's messages from ``offset`` on."""
+        """Continue a queue at ``offset``. Raises MQClientError if the queue has no such offset."""
         before = self._needed(queue)
         low, high = await self._min_offset(before.queue), await self._max_offset(before.queue)
         if not low <= offset <= high:
@@ -315,18 +328,18 @@ class AsyncLitePullConsumer:
             raise MQClientError(f"{queue} was given up while its broker was asked, may be rebalancing")
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Give out a queue from its first message on."""
+        """Continue a queue at its first message."""
         await self.seek(queue, await self._min_offset(self._needed(queue).queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Give out only what comes to a queue from now on."""
+        """Continue a queue behind its last message."""
         await self.seek(queue, await self._max_offset(self._needed(queue).queue))
 
     async def commit(self, queues: Iterable[MessageQueue] | None = None, *, persist: bool = True) -> None:
-        """What was given out, of these queues or of all, is consumed.
+        """Commit the messages that polls have returned, of these queues or of all.
 
-        With ``persist`` the brokers know it then; RemotingError or MQBrokerError say that one does not, and that it
-        will be told again with the others, every ``persist_consumer_offset_interval_ms``.
+        With ``persist`` the brokers have the offsets when the call returns. It raises RemotingError or MQBrokerError if
+        a broker does not; that offset is sent again every ``persist_consumer_offset_interval_ms``.
         """
         self._check_running()
         held = self._held() if queues is None else self._among(queues)
@@ -335,7 +348,7 @@ class AsyncLitePullConsumer:
             await self._offsets.persist([one.queue for one in held], wait=True)
 
     async def commit_offsets(self, offsets: Mapping[MessageQueue, int], *, persist: bool = True) -> None:
-        """Everything before these offsets is consumed; ``persist`` as with :meth:`commit`."""
+        """Commit these offsets: everything before them is consumed. ``persist`` works as in :meth:`commit`."""
         held = {self._needed(queue).queue: offset for queue, offset in offsets.items()}
         for queue, offset in held.items():
             self._offsets.update(queue, offset)
@@ -343,17 +356,17 @@ class AsyncLitePullConsumer:
             await self._offsets.persist(held, wait=True)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Up to where the group has consumed a queue; None where it never committed."""
+        """The committed offset of a queue; None if the group has never committed one."""
         full = self._member.full(queue)
         known = self._offsets.read(full)
         return known if known is not None else await self._offsets.read_from_store(full)
 
     async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first offset stored at or after a time."""
+        """The offset of the first message stored at or after ``timestamp_ms``."""
         full = self._member.full(queue)
         return await self._member.ask(full, calls.search_offset(full, timestamp_ms))
 
-    # Within
+    # Implementation
 
     def _puller(self) -> Puller:
         config = self._config
@@ -432,7 +445,7 @@ class AsyncLitePullConsumer:
             await asyncio.sleep(self._config.persist_consumer_offset_interval_ms / 1000)
             await self._offsets.persist([one.queue for one in self._held()])
 
-    # What a queue's pulling asks
+    # Callbacks of the Puller
 
     def _may_pull(self, queue: ProcessQueue) -> bool:
         config = self._config

@@ -51,18 +51,20 @@ _IDLE_WITHIN_SECONDS = 10.0
 
 log = get_logger("gantrymq.client.consumer")
 
-# Makes the way of consuming once all it works with is there.
+# Makes the Consumption once the objects it needs exist.
 _Make = Callable[[ConsumeContext, QueueLocks | None], Consumption]
 
 
 @checks_arguments(listener=callback("messages", "context"))
 class AsyncPushConsumer:
-    """Gets messages pushed to its listener. Say what to subscribe to and who listens, then start it, once;
-    ``async with`` starts it where it has its listener by then, and closes it.
+    """Delivers messages to a listener. Subscribe, set a listener, then start it once. ``async with`` starts it if the
+    listener is set by then, and closes it.
 
-    ``config`` is where the name servers are, with fields of PushConsumerConfig as ``settings``, or such an object.
-    Delivery is at least once. Raises MQClientError where it is used wrongly, RemotingError from :meth:`start` where no
-    name server answers. Thread rule: the event loop's thread.
+    ``config`` is the list of name servers, with fields of PushConsumerConfig as ``settings``, or a PushConsumerConfig.
+    Delivery is at least once. Raises MQClientError for wrong use; :meth:`start` raises RemotingError if no name server
+    answers.
+
+    Thread rule: the event loop's thread.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class AsyncPushConsumer:
         self._make: tuple[_Make, bool] | None = None
         self._work: _Work | None = None
         self._closing = OnceTask(self._close)
-        self._others_ended = asyncio.Event()  # while it closes: all calls but those that asked for it
+        self._others_ended = asyncio.Event()  # set while it closes, after all calls but the excused ones
         self._suspended = self._is_entered = False
         self._started_ms = 0
         answers = Answers(
@@ -95,12 +97,12 @@ class AsyncPushConsumer:
         try:
             await self.enter()
         except BaseException:
-            await self.close()  # else its heart-beats go on, and the group counts it
+            await self.close()  # otherwise heartbeats continue, and the group counts this consumer
             raise
         return self
 
     async def enter(self) -> None:
-        """What ``with`` does: start, where it has its listener already; else :meth:`start` is called in the block."""
+        """Start the consumer for ``with`` if its listener is set. Otherwise :meth:`start` is called in the block."""
         if self._make is not None and self._work is None:
             await self._start()
             self._is_entered = True
@@ -112,13 +114,13 @@ class AsyncPushConsumer:
 
     @property
     def client_id(self) -> str:
-        """What the brokers know this consumer by."""
+        """The id of this consumer at the brokers."""
         return self._member.client_id
 
-    # What to consume
+    # Subscriptions
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = TAG) -> None:
-        """Want a topic: all of it, ``TagA || TagB``, or with ``SQL92`` what a condition is true of."""
+        """Subscribe to a topic. ``expression`` is ``*``, ``TagA || TagB``, or with ``SQL92`` a condition."""
         if self._closing.is_begun:
             raise MQClientError("the consumer is closed")
         wanted = self._member.subscribe(topic, expression, expression_type)
@@ -126,34 +128,34 @@ class AsyncPushConsumer:
             self._tasks.start(self._subscribe_now(wanted.topic or ""))
 
     def unsubscribe(self, topic: str) -> None:
-        """Want a topic no longer."""
+        """Unsubscribe from a topic."""
         self._member.unsubscribe(topic)
         self._rebalancing.wanted.set()
 
     def listen(self, listener: ConcurrentListener) -> None:
-        """Consume with many listeners at once, in no order; a plain function runs in threads, up to
-        ``consume_thread_max``.
+        """Set a concurrent listener: several calls at once, in no order.
 
-        It returns nothing or CONSUME_SUCCESS; after anything else, or an exception, the messages come again.
+        A plain function runs in up to ``consume_thread_max`` threads. It returns None or CONSUME_SUCCESS; after any
+        other result or an exception the messages are delivered again.
         """
         self._listen(lambda context, locks: ConcurrentConsumption(context, listener), is_orderly=False)
 
     def listen_orderly(self, listener: OrderlyListener) -> None:
-        """Consume each queue in order, one batch at a time, by one member of the group alone."""
+        """Set an orderly listener: each queue in order, one batch at a time, by one member of the group only."""
         self._listen(lambda context, locks: OrderlyConsumption(context, locks, listener), is_orderly=True)
 
     @checked_by(listener=callback("topic", "queues", "mine"))
     def register_message_queue_listener(self, listener: MessageQueueListener) -> None:
-        """Be told of a topic's queues and of our share when it changed; it may not block."""
+        """Register a callback for changes of the assignment. The callback must not block."""
         self._queues_changed = listener
 
-    # Life
+    # Start and close
 
     async def start(self) -> None:
         """Join the group.
 
-        Where that fails nothing was begun, and it may be tried again. Closed meanwhile, it raises MQClientError, or
-        RemotingError where it waited for an answer. Where ``with`` has started it, once more is harmless.
+        After an error nothing has begun, and the call may be repeated. If the consumer is closed meanwhile, it raises
+        MQClientError or RemotingError. One call after ``with`` has started the consumer has no effect.
         """
         if self._is_entered:
             self._is_entered = False
@@ -173,7 +175,7 @@ class AsyncPushConsumer:
         for topic in list(self._member.subscriptions):
             await self._find_route(topic)
         await self._member.check_filters()
-        self._check_new()  # once more, for others had their turn
+        self._check_new()  # once more, because other coroutines ran meanwhile
         self._work = self._made(*self._make)
         await self._member.heartbeats.beat()
         self._member.heartbeats.start()
@@ -181,11 +183,13 @@ class AsyncPushConsumer:
         self._start_services(self._work)
 
     async def close(self) -> None:
-        """Wait for listeners, persist offsets, give locks back, leave the group. Twice is once.
+        """Wait for listeners, persist offsets, release locks, leave the group. A second call has no effect.
 
-        Cancelled, it goes on in a task of its own, which the next call waits for. A coroutine listener may await it
-        directly: it returns when all other calls have ended and their offsets are persisted, and once the listener has
-        returned its own messages are settled and the group is left. Begun in another task, it waits for all calls.
+        If the call is cancelled, the close continues in a task of its own, which the next call waits for.
+
+        A coroutine listener may await it directly. Then it returns when all other listener calls have ended and their
+        offsets are persisted; after that listener has returned, its own messages are settled and the group is left. A
+        task that the listener started waits for all calls.
         """
         self._member.client.loop.check()
         self.begin_no_more()
@@ -213,41 +217,41 @@ class AsyncPushConsumer:
         await self._member.close()
 
     def begin_no_more(self) -> None:
-        """No call of the listener begins after this: the consumer is about to be closed. Thread rule: any thread."""
+        """Let no listener call begin after this, because the consumer is about to close. Thread rule: any thread."""
         if self._work is not None:
             self._work.consumption.begin_no_more()
 
     @property
     def is_in_listener(self) -> bool:
-        """Whether a thread of the listener asks. Thread rule: any thread."""
+        """Whether the caller is a thread of the listener. Thread rule: any thread."""
         return self._work is not None and self._work.consumption.is_in_listener
 
     def suspend(self) -> None:
-        """Pull nothing more until :meth:`resume`; what was pulled is consumed."""
+        """Stop pulling until :meth:`resume`. Messages that were pulled are still consumed."""
         self._suspended = True
 
     def resume(self) -> None:
-        """Go on pulling."""
+        """Pull again after :meth:`suspend`."""
         self._suspended = False
         self._rebalancing.wanted.set()
 
-    # What is known
+    # State
 
     def assignment(self) -> list[MessageQueue]:
-        """The queues that are ours now, those of the retry topic among them."""
+        """The assigned queues, including those of the retry topic."""
         if self._work is None:
             return []
         return sorted(self._member.shown(queue) for queue, one in self._work.assigned.table.items() if not one.dropped)
 
     def offsets(self) -> dict[MessageQueue, int]:
-        """How far each queue is consumed; it is persisted every ``persist_consumer_offset_interval_ms``."""
+        """The offset up to which each queue is consumed. Persisted every ``persist_consumer_offset_interval_ms``."""
         return {self._member.shown(queue): offset for queue, offset in self._offsets.table().items()}
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """All queues of a topic (fetchSubscribeMessageQueues); raises MQClientError where there is no such topic."""
+        """All queues of a topic (fetchSubscribeMessageQueues). Raises MQClientError if the topic does not exist."""
         return await self._member.fetch_queues(topic)
 
-    # Within
+    # Implementation
 
     def _check_new(self) -> None:
         if self._work is not None or self._closing.is_begun:
@@ -282,7 +286,7 @@ class AsyncPushConsumer:
         return _Work(assigned, make(consume_context, locks), locks, send_back)
 
     async def _divide_once(self) -> None:
-        """As a task of ours, which a close ends before it gives the locks back."""
+        """Run the first division as a background task, so that a close ends it before it releases the locks."""
         dividing = self._tasks.start(_done(self._rebalancing.once()))
         try:
             await asyncio.wait({dividing})
@@ -338,7 +342,7 @@ class AsyncPushConsumer:
             topic = without_namespace(self._config.namespace, division.topic)
             self._queues_changed(topic, tuple(map(shown, division.all)), frozenset(map(shown, division.mine)))
 
-    # What a queue's pulling asks
+    # Callbacks of the Puller
 
     def _may_pull(self, queue: ProcessQueue) -> bool:
         if self._suspended or self._work is None or queue.is_full(self._limits(self._work)):
@@ -369,7 +373,7 @@ class AsyncPushConsumer:
             self._offsets.update(queue.queue, offset, increase_only=True)
 
     async def _moved(self, queue: ProcessQueue, offset: int) -> bool:
-        """The broker sends us elsewhere: let go of the queue, and take it over again from there."""
+        """The broker corrected the offset: release the queue, and take it over again at ``offset``."""
         if self._work is not None:
             self._freeze(queue, offset)
             await self._work.assigned.give_up(queue, is_taken_again=True)
@@ -377,11 +381,11 @@ class AsyncPushConsumer:
         return False
 
     def _freeze(self, queue: ProcessQueue, offset: int) -> None:
-        """Let go of a queue with an offset that no listener's end takes back (updateAndFreezeOffset)."""
+        """Drop a queue at an offset that no listener call may change any more (updateAndFreezeOffset)."""
         queue.dropped = queue.released = True
         self._offsets.update(queue.queue, offset)
 
-    # What brokers ask
+    # Requests of brokers
 
     async def _reset(self, topic: str, table: dict[MessageQueue, int]) -> None:
         if self._work is None:
@@ -416,7 +420,7 @@ class AsyncPushConsumer:
 
 
 class _Work:
-    """What a consumer that was started works with."""
+    """The parts of a consumer that exist only after its start."""
 
     def __init__(
         self, assigned: AssignedQueues, consumption: Consumption, locks: QueueLocks | None, send_back: SendBack

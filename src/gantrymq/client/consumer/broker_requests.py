@@ -51,7 +51,7 @@ def running_info(
     started_ms: int,
     extra: Mapping[str, str],
 ) -> ConsumerRunningInfo:
-    """The answer to GET_CONSUMER_RUNNING_INFO; secrets are left out."""
+    """The answer to GET_CONSUMER_RUNNING_INFO, without secrets."""
     now_ms = monotonic_ms(member.clock)
     wall_ahead_ms = member.clock.now_ms() - now_ms
     return ConsumerRunningInfo(
@@ -70,7 +70,7 @@ def running_info(
 
 
 def _settings(member: GroupMember) -> dict[str, str]:
-    """The settings under RocketMQ's spelling of their names."""
+    """The settings by RocketMQ's spelling of their names."""
     shown = {}
     for one in fields(member.config):
         value = getattr(member.config, one.name)
@@ -87,7 +87,7 @@ log = get_logger("gantrymq.client.consumer")
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a consumer can do for its brokers; None: not with this kind of consumer.
+    """The callbacks by which a consumer answers its brokers. None: this kind of consumer does not support the request.
 
     A message that a broker sends is decompressed up to ``max_decompressed_body_size`` bytes.
     """
@@ -102,13 +102,16 @@ class Answers:
 
 
 class BrokerRequests:
-    """Reads the requests, and answers by what the consumer says. Thread rule: the event loop's thread."""
+    """Decodes the requests of brokers and answers them by the consumer's callbacks.
+
+    Thread rule: the event loop's thread.
+    """
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
 
     def register(self, dispatcher: RequestDispatcher) -> None:
-        """Answer through this dispatcher."""
+        """Register all requests at a dispatcher."""
         dispatcher.register(self._ids_changed, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
         dispatcher.register(self._reset, RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
         dispatcher.register(self._status, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
@@ -166,7 +169,7 @@ class BrokerRequests:
 
 
 def _stacks() -> str:
-    """What every thread is at: the answer to a wish for a jstack."""
+    """The stack of every thread, as the answer to a request for a jstack."""
     names = {one.ident: one.name for one in threading.enumerate()}
     return "".join(
         f"{names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}\n"

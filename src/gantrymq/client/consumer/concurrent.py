@@ -1,4 +1,4 @@
-"""Consuming without an order: as many listeners at once as there are threads.
+"""Concurrent consumption: several listener calls at once, in no order.
 
 Source: ConsumeMessageConcurrentlyService.
 """
@@ -27,16 +27,18 @@ from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult
 
-AGAIN_SECONDS = 5.0  # what could not be sent back is consumed again here
+AGAIN_SECONDS = 5.0  # delay before a message that could not be sent back is consumed again
 _EXPIRED_AT_ONCE = 16
 
 log = get_logger("gantrymq.client.consumer")
 
 
 class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus]):
-    """Batches of ``consume_message_batch_max_size``. What failed is sent back, and so no longer holds up its queue.
+    """Calls the listener with batches of ``consume_message_batch_max_size``. Failed messages are sent back to the
+    broker.
 
-    The committed offset is that of the first message not yet consumed. Thread rule: the event loop's thread.
+    A message that was sent back no longer blocks its queue's offset. The committed offset is that of the first message
+    not yet consumed. Thread rule: the event loop's thread.
     """
 
     is_orderly = False
@@ -45,29 +47,29 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
         super().__init__(consume_context, listener, ConsumeConcurrentlyStatus)
 
     def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        """Cut into batches and give them to the listener."""
+        """Cut messages into batches and pass them to the listener."""
         size = self._context.config.consume_message_batch_max_size
         for begin in range(0, len(messages), size):
             self._submit(queue, messages[begin : begin + size])
 
     async def directly(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult:
-        """Give one message to the listener because an administrator asks."""
+        """Pass one message to the listener on behalf of an administrator."""
         context = ConsumeConcurrentlyContext(MessageQueue(message.topic, message.broker_name, message.queue_id))
         return await consume_directly(self._listening, message, context, self._context)
 
     async def close(self) -> None:
-        """Begin nothing more, and settle what listeners are at, but for those that are excused."""
+        """Begin no calls, and settle the results of those under way, except the excused ones."""
         await self._close_listening()
         self._ending.set()
         await self._tasks.drain(self._wait_s)
         await self._tasks.close()
 
     async def close_excused(self) -> None:
-        """Settle what those that were excused are at."""
+        """Settle the results of the excused calls."""
         await self._close_excused()
 
     async def clean_expired(self, queues: Iterable[ProcessQueue]) -> None:
-        """Send back messages whose listener has not come back for ``consume_timeout_minutes``: they block offsets."""
+        """Send back messages whose listener call is older than ``consume_timeout_minutes``: they block the offset."""
         limit_ms = self._context.config.consume_timeout_minutes * 60_000
         for queue in queues:
             for _ in range(_EXPIRED_AT_ONCE):
@@ -118,7 +120,7 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
         elif not self._context.member.is_clustering:
             log.warning("broadcasting: messages that failed are dropped", queue=str(queue.queue))
             self._settle(queue, batch)
-        elif not self._ending.is_set():  # else it comes again by itself
+        elif not self._ending.is_set():  # while closing, the message is delivered again anyway
             self._tasks.start(self._send_back(queue, batch, succeeded, context.delay_level_when_next_consume))
 
     async def _send_back(

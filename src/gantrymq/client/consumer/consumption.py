@@ -1,4 +1,4 @@
-"""What the ways of consuming have in common.
+"""The common parts of concurrent and orderly consumption.
 
 Source: ConsumeMessageService, CMResult.
 """
@@ -38,7 +38,7 @@ log = get_logger("gantrymq.client.consumer")
 
 @dataclass(frozen=True, slots=True)
 class ConsumeContext:
-    """What every way of consuming works with."""
+    """The objects that both kinds of consumption use."""
 
     member: GroupMember
     config: PushConsumerConfig
@@ -47,14 +47,14 @@ class ConsumeContext:
     statistics: ConsumerStatistics
 
     def begin(self, messages: list[ReceivedMessage]) -> None:
-        """The messages go to a listener now; may be called from any thread."""
+        """Mark messages as being in a listener. Thread rule: any thread."""
         now_ms, since_ms = self.member.clock.now_ms(), monotonic_ms(self.member.clock)
         for message in messages:
             restore_topic(message, self.member.retry_topic, self.member.config.namespace)
             message.consume_start_ms, message.in_listener_since_ms = now_ms, since_ms
 
     def count(self, queue: ProcessQueue, messages: list[ReceivedMessage], succeeded: int) -> None:
-        """A listener is done with messages."""
+        """Count the result of a listener call."""
         now_ms = monotonic_ms(self.member.clock)
         took_ms = _took_ms(self.member.clock, messages[0])
         failed = len(messages) - succeeded
@@ -62,51 +62,51 @@ class ConsumeContext:
 
 
 def _took_ms(clock: Clock, message: ReceivedMessage) -> int:
-    """How long a listener has had a message."""
+    """How long a listener has had a message, in milliseconds."""
     since_ms = message.in_listener_since_ms
     return 0 if since_ms is None else monotonic_ms(clock) - since_ms
 
 
 class Consumption(Protocol):
-    """Gives pulled messages to the listener and settles what became of them."""
+    """Passes pulled messages to the listener and settles the results."""
 
     @property
     def is_orderly(self) -> bool:
-        """Whether the order within a queue holds."""
+        """Whether messages of a queue are consumed in order."""
         ...
 
     def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        """Take over messages that were put into ``queue``."""
+        """Consume messages that were put into ``queue``."""
         ...
 
     async def directly(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult:
-        """Give one message to the listener because an administrator asks; nothing is settled."""
+        """Pass one message to the listener on behalf of an administrator. Nothing is settled."""
         ...
 
     @property
     def is_in_listener(self) -> bool:
-        """Whether a thread of the listener asks. Thread rule: any thread."""
+        """Whether the caller is a thread of the listener. Thread rule: any thread."""
         ...
 
     def begin_no_more(self) -> None:
-        """No call of the listener begins after this. Thread rule: any thread."""
+        """Let no listener call begin after this. Thread rule: any thread."""
         ...
 
     def excuse(self) -> bool:
-        """Let :meth:`close` not wait for the listener's task that calls this; whether it is one."""
+        """Let :meth:`close` not wait for the calling task. Returns whether the task is a listener call."""
         ...
 
     async def close(self) -> None:
-        """Begin nothing more, and settle what listeners are at; they have ``await_termination_ms_when_shutdown``."""
+        """Begin no calls, and settle those under way, within ``await_termination_ms_when_shutdown``."""
         ...
 
     async def close_excused(self) -> None:
-        """After :meth:`close`: settle what it did not wait for; that has as much time again."""
+        """After :meth:`close`: settle the excused calls, within the same time again."""
         ...
 
 
 class ConsumptionByListener(Generic[C, S]):
-    """What both kinds have in common: the calls of a listener, and how they end."""
+    """The base of both kinds: the listener calls, and how they end."""
 
     def __init__(self, consume_context: ConsumeContext, listener: Listener[C, S], statuses: type[S]) -> None:
         self._context = consume_context
@@ -118,20 +118,20 @@ class ConsumptionByListener(Generic[C, S]):
 
     @property
     def is_in_listener(self) -> bool:
-        """Whether a thread of the listener asks."""
+        """Whether the caller is a thread of the listener."""
         return self._listening.is_current
 
     def begin_no_more(self) -> None:
-        """No call of the listener begins after this; may be called from any thread."""
+        """Let no listener call begin after this. Thread rule: any thread."""
         self._listening.begin_no_more()
 
     def excuse(self) -> bool:
-        """Let :meth:`close` not wait for the listener's task that calls this; whether it is one."""
+        """Let :meth:`close` not wait for the calling task. Returns whether the task is a listener call."""
         return self._listening.excuse()
 
     @property
     def _wait_s(self) -> float:
-        """For how long a closing consumer waits for its listener."""
+        """How long a close waits for the listener, in seconds."""
         return self._context.config.await_termination_ms_when_shutdown / 1000
 
     async def _close_listening(self) -> None:
@@ -144,7 +144,7 @@ class ConsumptionByListener(Generic[C, S]):
 
 
 def log_failure(messages: Sequence[ReceivedMessage], error: BaseException) -> None:
-    """Say that a listener raised, and on which messages: the first of them by its place and id."""
+    """Log that a listener raised, with the position and id of the first message."""
     first = messages[0]
     log.error(
         "a listener raised",
@@ -162,7 +162,7 @@ def log_failure(messages: Sequence[ReceivedMessage], error: BaseException) -> No
 async def consume_directly(
     listening: Listening[Any, Enum], message: ReceivedMessage, context: Any, consume_context: ConsumeContext
 ) -> ConsumeMessageDirectlyResult:
-    """Call a listener and say what it made of the message."""
+    """Call a listener with one message and return its result for the administrator."""
     answered: asyncio.Future[tuple[Enum | None, BaseException | None]] = asyncio.get_running_loop().create_future()
 
     def done(status: Enum | None, error: BaseException | None) -> None:

@@ -1,4 +1,4 @@
-"""What a member of a group asks brokers.
+"""Requests of a group member to brokers.
 
 Source: MQClientAPIImpl.
 """
@@ -37,7 +37,7 @@ from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 
 
 def consumer_ids(group: str) -> Call[list[str]]:
-    """GET_CONSUMER_LIST_BY_GROUP: the clients of a group that the broker knows."""
+    """GET_CONSUMER_LIST_BY_GROUP: the client ids of a group at the broker."""
     header = GetConsumerListByGroupRequestHeader(consumer_group=group)
     return Call(
         lambda: RemotingCommand.request(header),
@@ -48,13 +48,13 @@ def consumer_ids(group: str) -> Call[list[str]]:
 
 
 def check_client(client_id: str, group: str, wanted: SubscriptionData) -> Call[None]:
-    """CHECK_CLIENT_CONFIG: whether the broker evaluates such a filter; raises MQBrokerError where it does not."""
+    """CHECK_CLIENT_CONFIG: raises MQBrokerError if the broker does not evaluate this kind of filter."""
     body = CheckClientRequestBody(client_id=client_id, group=group, subscription_data=wanted)
     return Call(lambda: RemotingCommand(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode()), accepted)
 
 
 def query_offset(group: str, queue: MessageQueue) -> Call[int | None]:
-    """QUERY_CONSUMER_OFFSET; None where the group has none."""
+    """QUERY_CONSUMER_OFFSET; None if the group has no committed offset."""
     header = QueryConsumerOffsetRequestHeader(
         consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
     )
@@ -99,9 +99,10 @@ def unlock_batch(group: str, client_id: str, queues: Collection[MessageQueue]) -
 def send_message_back(
     group: str, message: ReceivedMessage, topic: str, delay_level: int, max_reconsume_times: int
 ) -> Call[None]:
-    """CONSUMER_SEND_MSG_BACK: to be delivered again, or to the dead letters. ``topic`` is the full name.
+    """CONSUMER_SEND_MSG_BACK: the broker delivers the message again, or moves it to the dead letters.
 
-    Level 0 lets the broker choose by how often it failed, -1 asks for the dead letters at once.
+    ``topic`` is the full name. ``delay_level`` 0 lets the broker choose by the number of failures, -1 means dead
+    letters.
     """
     header = ConsumerSendMsgBackRequestHeader(
         offset=message.phy_offset,
@@ -117,7 +118,7 @@ def send_message_back(
 
 @dataclass(frozen=True, slots=True)
 class GroupPull:
-    """How a consumer pulls. ``commit_offset`` goes along where it is not None."""
+    """How a consumer pulls: the limits of one pull in messages and bytes, and how long the broker may hold it."""
 
     group: str
     max_messages: int
@@ -130,7 +131,10 @@ class GroupPull:
 def group_pull(
     rules: GroupPull, queue: MessageQueue, offset: int, wanted: SubscriptionData, commit_offset: int | None
 ) -> Call[PullResult]:
-    """PULL_MESSAGE or LITE_PULL_MESSAGE; the broker keeps it until there is a message or ``suspend_ms`` are over."""
+    """PULL_MESSAGE or LITE_PULL_MESSAGE. The broker holds it until there is a message, at most ``suspend_ms``.
+
+    ``commit_offset`` is committed along with the pull unless it is None.
+    """
     flags = PullSysFlag.SUSPEND
     flags |= PullSysFlag.COMMIT_OFFSET if commit_offset else 0
     flags |= PullSysFlag.SUBSCRIPTION if rules.post_subscription else 0

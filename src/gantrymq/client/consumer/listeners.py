@@ -1,7 +1,7 @@
-"""Listeners: the context they receive, the status they return, and how they run.
+"""Listeners: the context they receive, the status they return, and how they are called.
 
-A plain function runs in a pool of threads, a coroutine function on the event loop. When a plain function returns an
-awaitable, as a lambda may, its thread has it awaited on the loop.
+A plain function runs in a pool of threads, a coroutine function on the event loop. If a plain function returns an
+awaitable, as a lambda may, the loop awaits it and the thread waits for the result.
 
 Source: ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, ConsumeOrderlyContext, ConsumeOrderlyStatus,
 ConsumeMessageConcurrentlyService and ConsumeMessageOrderlyService, their thread pools.
@@ -33,40 +33,43 @@ T = TypeVar("T")
 
 _LOOK_SECONDS = 0.01
 
-# Told what the listener returned, or what it raised.
+# Called with the listener's result and the exception it raised; one of them is None.
 Done = Callable[[S | None, BaseException | None], None]
-# Gets messages and their context; a coroutine function may be given too.
+# Called with messages and their context. It may be a coroutine function.
 Listener = Callable[[Sequence[ReceivedMessage], C], S | Awaitable[S | None] | None]
 
 
 class Listening(Protocol[C_contra, S_co]):
-    """Calls a listener, so many times at once. Thread rule: the event loop's thread."""
+    """Calls a listener, up to a limit of concurrent calls. Thread rule: the event loop's thread."""
 
     def submit(
         self, messages: Sequence[ReceivedMessage], context: C_contra, begin: Callable[[], bool], done: Done[S_co]
     ) -> None:
-        """Call it when there is room, unless ``begin``, called right before, says no; then ``done`` is not called."""
+        """Call the listener when a slot is free, then call ``done`` with the result.
+
+        ``begin`` is called right before. If it returns False, neither the listener nor ``done`` is called.
+        """
         ...
 
     @property
     def is_current(self) -> bool:
-        """Whether a thread of the listener's own asks. Thread rule: any thread."""
+        """Whether the caller is a thread of the listener. Thread rule: any thread."""
         ...
 
     def begin_no_more(self) -> None:
-        """No call begins after this. Thread rule: any thread."""
+        """Let no call begin after this. Thread rule: any thread."""
         ...
 
     def excuse(self) -> bool:
-        """Let :meth:`close` not wait for the listener's task that calls this; whether it is one."""
+        """Let :meth:`close` not wait for the calling task. Returns whether the task is a listener call."""
         ...
 
     async def close(self, timeout_s: float) -> bool:
-        """Begin nothing more; whether those under way ended in time."""
+        """Begin no calls, and wait for those under way. Returns whether they ended within ``timeout_s``."""
         ...
 
     async def close_excused(self, timeout_s: float) -> bool:
-        """After :meth:`close`: wait for those it did not wait for; whether they ended in time."""
+        """After :meth:`close`: wait for the excused calls. Returns whether they ended within ``timeout_s``."""
         ...
 
 
@@ -79,9 +82,10 @@ class _Call(Generic[C, S]):
 
 
 class ThreadedListening(Generic[C, S]):
-    """A plain function, in at most so many threads. ``done`` is called on the loop, for many results at once.
+    """Calls a plain function in at most ``most`` threads. ``done`` is called on the loop, for several results at a
+    time.
 
-    Its threads are its own and not an executor's: a future for each message costs as much as all else.
+    It has its own threads instead of an executor: an executor's future a message costs as much as all other work.
     """
 
     def __init__(self, listener: Listener[C, S], statuses: type[S], most: int, name: str) -> None:
@@ -107,23 +111,23 @@ class ThreadedListening(Generic[C, S]):
 
     @property
     def is_current(self) -> bool:
-        """Whether the listener's thread asks."""
+        """Whether the caller is one of the listener's threads."""
         return threading.current_thread() in self._threads
 
     def begin_no_more(self) -> None:
-        """No call begins after this."""
+        """Let no call begin after this."""
         self._closing = True
 
     def excuse(self) -> bool:
-        """False: a thread is waited for."""
+        """Returns False: calls in threads are always waited for."""
         return False
 
     async def close_excused(self, timeout_s: float) -> bool:
-        """There are none."""
+        """Returns True: no call is excused."""
         return True
 
     async def close(self, timeout_s: float) -> bool:
-        """Begin nothing more, and wait; whether those under way ended in time."""
+        """Begin no calls, and wait. Returns whether those under way ended within ``timeout_s``."""
         self._closing = True
         for _ in self._threads:
             self._calls.put(None)
@@ -140,7 +144,7 @@ class ThreadedListening(Generic[C, S]):
             self._results.append((call, began, status, error))
             if not self._waking and not self._closing:
                 self._waking = True
-                with suppress(RuntimeError):  # the loop ended before its listener did
+                with suppress(RuntimeError):  # the loop was closed before the listener returned
                     self._loop.call_soon_threadsafe(self._deliver)
 
     def _listen(self, call: _Call[C, S]) -> tuple[S | None, BaseException | None]:
@@ -153,7 +157,7 @@ class ThreadedListening(Generic[C, S]):
             return None, error
 
     def _deliver(self) -> None:
-        self._waking = False  # before the first look: who adds a result behind it wakes us again
+        self._waking = False  # before the first look, so that a thread that appends later wakes the loop again
         while self._results:
             call, began, status, error = self._results.popleft()
             self._under_way -= 1
@@ -162,7 +166,7 @@ class ThreadedListening(Generic[C, S]):
 
 
 class CoroutineListening(Generic[C, S]):
-    """A coroutine function, so many at once."""
+    """Calls a coroutine function, up to ``most`` calls at once."""
 
     def __init__(
         self, listener: Callable[[Sequence[ReceivedMessage], C], Awaitable[S | None]], statuses: type[S], most: int
@@ -182,17 +186,17 @@ class CoroutineListening(Generic[C, S]):
 
     @property
     def is_current(self) -> bool:
-        """Never: it has no thread of its own."""
+        """Returns False: it has no thread of its own."""
         return False
 
     def begin_no_more(self) -> None:
-        """No call begins after this."""
+        """Let no call begin after this."""
         self._closing = True
 
     def excuse(self) -> bool:
-        """Let :meth:`close` not wait for the current task; whether it is the listener's.
+        """Let :meth:`close` not wait for the current task. Returns whether the task is a listener call.
 
-        A task that the listener made is not: nothing tells whether the listener waits for it, or works beside it.
+        A task that the listener started does not count, because the listener may or may not wait for it.
         """
         task = asyncio.current_task()
         if task in self._tasks:
@@ -202,21 +206,21 @@ class CoroutineListening(Generic[C, S]):
         return task in self._excused
 
     async def close(self, timeout_s: float) -> bool:
-        """Begin nothing more, and wait; those that do not end in time are cancelled.
+        """Begin no calls, and wait. Calls that do not end within ``timeout_s`` are cancelled.
 
-        What waits for room is cancelled at once: the room may be held by a listener that waits for this.
+        Calls that wait for a slot are cancelled at once: the slot may belong to a listener that waits for this close.
         """
         self._closing = True
         for task in self._tasks - self._begun:
             task.cancel()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        while self._tasks and loop.time() < deadline:  # one that is excused meanwhile is no longer among them
+        while self._tasks and loop.time() < deadline:  # a task that is excused meanwhile leaves the set
             await asyncio.wait(self._tasks, timeout=_LOOK_SECONDS)
         return await _cancelled(set(self._tasks))
 
     async def close_excused(self, timeout_s: float) -> bool:
-        """Wait for those that were excused; those that do not end in time are cancelled."""
+        """Wait for the excused calls. Those that do not end within ``timeout_s`` are cancelled."""
         if not self._excused:
             return True
         _, late = await asyncio.wait(self._excused, timeout=timeout_s)
@@ -235,7 +239,7 @@ class CoroutineListening(Generic[C, S]):
                 status = _status(await self._listener(messages, context), self._statuses)
             except Exception as error:
                 done(None, error)
-            except asyncio.CancelledError as error:  # of ours, or of a task of its own that it waited for
+            except asyncio.CancelledError as error:  # raised by our close, or by a task that the listener awaited
                 if self._closing:
                     raise
                 done(None, error)
@@ -244,7 +248,9 @@ class CoroutineListening(Generic[C, S]):
 
 
 def listening(listener: Listener[C, S], statuses: type[S], most: int, name: str) -> Listening[C, S]:
-    """The way that fits the listener; on a running loop. What it returns is None or one of ``statuses``."""
+    """The implementation that fits the listener, on the running loop.
+    The listener returns None or one of ``statuses``.
+    """
     if _is_asynchronous(listener):
         return CoroutineListening(listener, statuses, most)  # type: ignore[arg-type]
     return ThreadedListening(listener, statuses, most, name)
@@ -257,7 +263,7 @@ def _is_asynchronous(listener: Callable[..., Any]) -> bool:
 
 
 async def _cancelled(late: set[asyncio.Task[None]]) -> bool:
-    """Cancel tasks, and wait until they have ended; whether there were none."""
+    """Cancel tasks and wait until they have ended. Returns whether there were none."""
     for task in late:
         task.cancel()
     await asyncio.gather(*late, return_exceptions=True)
@@ -275,16 +281,16 @@ def _status(result: object, statuses: type[S]) -> S | None:
 
 
 class ConsumeConcurrentlyStatus(Enum):
-    """Consumed, or to come again later."""
+    """Consumed, or to be delivered again later."""
 
     CONSUME_SUCCESS = "CONSUME_SUCCESS"
     RECONSUME_LATER = "RECONSUME_LATER"
 
 
 class ConsumeOrderlyStatus(Enum):
-    """Consumed, or to come again after a pause that the whole queue makes.
+    """Consumed, or to be delivered again after a pause of the whole queue.
 
-    ROLLBACK and COMMIT are for a context whose ``auto_commit`` is off: SUCCESS then commits nothing.
+    ROLLBACK and COMMIT are for a context with ``auto_commit`` off, where SUCCESS commits nothing.
     """
 
     SUCCESS = "SUCCESS"
@@ -295,10 +301,10 @@ class ConsumeOrderlyStatus(Enum):
 
 @dataclass(slots=True)
 class ConsumeConcurrentlyContext:
-    """Of one call of a listener; change it to say more than the status does.
+    """The context of one listener call. The listener may change it to refine its status.
 
-    ``delay_level_when_next_consume``: -1 straight to the dead letters, 0 the broker chooses, else the delay level.
-    ``ack_index``: with CONSUME_SUCCESS, the last message of the batch that was; None means all of them.
+    ``delay_level_when_next_consume``: -1 for the dead letters, 0 for the broker's choice, else the delay level.
+    ``ack_index``: with CONSUME_SUCCESS, the index of the last message that succeeded. None means all of them.
     """
 
     message_queue: MessageQueue
@@ -308,14 +314,14 @@ class ConsumeConcurrentlyContext:
 
 @dataclass(slots=True)
 class ConsumeOrderlyContext:
-    """Of one call of a listener. ``suspend_current_queue_time_ms`` -1 means the consumer's setting."""
+    """The context of one listener call. ``suspend_current_queue_time_ms`` -1 means the consumer's setting."""
 
     message_queue: MessageQueue
     auto_commit: bool = True
     suspend_current_queue_time_ms: int = -1
 
 
-# A listener that returns nothing has consumed the messages; one that raises has not.
+# A listener that returns None has consumed the messages. A listener that raises has not.
 ConcurrentListener = Listener[ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus]
 OrderlyListener = Listener[ConsumeOrderlyContext, ConsumeOrderlyStatus]
 MessageQueueListener = Callable[[str, tuple[MessageQueue, ...], frozenset[MessageQueue]], None]

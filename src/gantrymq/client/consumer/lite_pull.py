@@ -1,4 +1,4 @@
-"""The lite-pull consumer with a plain face: its event loop runs in a thread of its own.
+"""The blocking lite-pull consumer. Its event loop runs in a thread of its own.
 
 with LitePullConsumer("127.0.0.1:9876", consumer_group="audit") as consumer:
     consumer.subscribe("TopicTest")
@@ -29,9 +29,11 @@ from gantrymq.model.message_queue import MessageQueue
 class LitePullConsumer:
     """Returns messages when polled; see :class:`gantrymq.client.consumer.async_lite_pull.AsyncLitePullConsumer`.
 
-    ``settings`` are fields of :class:`gantrymq.client.consumer.settings.LitePullConsumerConfig`, which may stand in
-    place of the name servers. ``with`` starts it; one that runs goes on, and AlreadyStartedError is raised. Thread
-    rule: any thread.
+    ``name_servers`` is the list of name servers, with fields of
+    :class:`gantrymq.client.consumer.settings.LitePullConsumerConfig` as ``settings``, or a LitePullConsumerConfig.
+    ``with`` starts the consumer; if it has been started before, it goes on and AlreadyStartedError is raised.
+
+    Thread rule: any thread.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class LitePullConsumer:
         try:
             self._loop.run(self._consumer.enter())
         except AlreadyStartedError:
-            raise  # and goes on: whoever started it closes it
+            raise  # the consumer goes on, because another caller started it
         except BaseException:
             self.close()
             raise
@@ -59,17 +61,19 @@ class LitePullConsumer:
 
     @property
     def client_id(self) -> str:
-        """What the brokers know this consumer by."""
+        """The id of this consumer at the brokers."""
         return self._consumer.client_id
 
     def start(self) -> None:
-        """Join the group, and begin to fetch what is subscribed or assigned. Once more after ``with`` is harmless."""
+        """Join the group, and begin to fetch the subscribed or assigned queues.
+        One call after ``with`` has no effect.
+        """
         self._loop.run(self._consumer.start())
 
     def close(self) -> None:
-        """Persist what was committed, and leave the group. A second call waits for the first.
+        """Persist the committed offsets, and leave the group. A second call waits for the first.
 
-        A listener of queues may call it: it returns at once, and the rest comes once the listener has returned.
+        A callback for queue changes may call it. Then it returns at once, and the close goes on after the callback.
         """
         if self._loop.is_current:
             self._loop.close_beside(self._consumer.close())
@@ -77,33 +81,35 @@ class LitePullConsumer:
             self._loop.close(self._consumer.close())
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = TAG) -> None:
-        """Share a topic with the group."""
+        """Subscribe to a topic with the group. ``expression`` is ``*``, ``TagA || TagB``, or with ``SQL92`` a
+        condition.
+        """
         self._loop.run(self._consumer.subscribe(topic, expression, expression_type))
 
     def unsubscribe(self, topic: str) -> None:
-        """Want a topic no longer."""
+        """Unsubscribe from a topic."""
         self._loop.run(self._consumer.unsubscribe(topic))
 
     def assign(self, queues: Collection[MessageQueue]) -> None:
-        """Fetch these queues and no others, without regard to other members of the group."""
+        """Fetch exactly these queues, whatever other members of the group have."""
         self._loop.run(self._consumer.assign(queues))
 
     def set_sub_expression_for_assign(self, topic: str, expression: str) -> None:
-        """Of assigned queues of a topic, want only these tags."""
+        """Set the tag filter of the assigned queues of a topic."""
         self._loop.do(lambda: self._consumer.set_sub_expression_for_assign(topic, expression))
 
     def assignment(self) -> list[MessageQueue]:
-        """The queues that are fetched now."""
+        """The queues that are being fetched."""
         return self._loop.do(self._consumer.assignment)
 
     def register_message_queue_listener(self, listener: MessageQueueListener) -> None:
-        """Be told of a topic's queues and of our share when it changed; it may not block."""
+        """Register a callback for changes of the assignment. The callback must not block."""
         self._loop.do(lambda: self._consumer.register_message_queue_listener(listener))
 
     def register_topic_message_queue_change_listener(
         self, topic: str, listener: TopicMessageQueueChangeListener
     ) -> None:
-        """Be told the queues of a topic, now and whenever they change; it may not block."""
+        """Register a callback for changes of a topic's queues. It is called once at the start, and must not block."""
         self._loop.do(lambda: self._consumer.register_topic_message_queue_change_listener(topic, listener))
 
     def fetch_message_queues(self, topic: str) -> tuple[MessageQueue, ...]:
@@ -111,45 +117,45 @@ class LitePullConsumer:
         return self._loop.run(self._consumer.fetch_message_queues(topic))
 
     def poll(self, timeout_ms: int | None = None) -> list[ReceivedMessage]:
-        """The messages of one pull, waited for no longer than ``timeout_ms`` (``poll_timeout_ms`` unless told).
+        """The messages of one pull. Waits at most ``timeout_ms``, by default ``poll_timeout_ms``.
 
-        Where a signal's exception interrupts it, they come with the next one.
+        If an exception of a signal handler interrupts it, the next poll returns the messages.
         """
         batch = self._loop.run(self._consumer.poll_batch(timeout_ms), undo=self._consumer.give_back)
         return batch.messages if batch is not None else []
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Give out nothing more of these queues, and fetch nothing."""
+        """Stop fetching and returning messages of these queues."""
         self._loop.do(lambda: self._consumer.pause(queues))
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Go on with these queues."""
+        """Undo :meth:`pause` for these queues."""
         self._loop.do(lambda: self._consumer.resume(queues))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Give out a queue's messages from ``offset`` on."""
+        """Continue a queue at ``offset``. Raises MQClientError if the queue has no such offset."""
         self._loop.run(self._consumer.seek(queue, offset))
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Give out a queue from its first message on."""
+        """Continue a queue at its first message."""
         self._loop.run(self._consumer.seek_to_begin(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
-        """Give out only what comes to a queue from now on."""
+        """Continue a queue behind its last message."""
         self._loop.run(self._consumer.seek_to_end(queue))
 
     def commit(self, queues: Iterable[MessageQueue] | None = None, *, persist: bool = True) -> None:
-        """What was given out, of these queues or of all, is consumed; raises where ``persist`` did not come about."""
+        """Commit the messages that polls have returned, of these queues or of all. Raises if ``persist`` fails."""
         self._loop.run(self._consumer.commit(queues, persist=persist))
 
     def commit_offsets(self, offsets: Mapping[MessageQueue, int], *, persist: bool = True) -> None:
-        """Everything before these offsets is consumed; raises where ``persist`` did not come about."""
+        """Commit these offsets: everything before them is consumed. Raises if ``persist`` fails."""
         self._loop.run(self._consumer.commit_offsets(offsets, persist=persist))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """Up to where the group has consumed a queue; None where it never committed."""
+        """The committed offset of a queue; None if the group has never committed one."""
         return self._loop.run(self._consumer.committed(queue))
 
     def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first offset stored at or after a time."""
+        """The offset of the first message stored at or after ``timestamp_ms``."""
         return self._loop.run(self._consumer.offset_for_timestamp(queue, timestamp_ms))

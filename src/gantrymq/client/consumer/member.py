@@ -1,4 +1,4 @@
-"""A member of a consumer group: what it subscribes to, where that is, who the others are.
+"""A member of a consumer group: its subscriptions, their routes, and its share of the queues.
 
 Source: MQClientInstance, RebalanceImpl.rebalanceByTopic.
 """
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """A topic's queues, and those of them that are this member's."""
+    """The queues of a topic, and those of them that are assigned to this member."""
 
     topic: str
     all: tuple[MessageQueue, ...]
@@ -40,10 +40,11 @@ class Division:
 
 
 class GroupMember:
-    """Topics, groups and queues have their full names here, the namespace included.
+    """A group member. Topics, groups and queues have their full names here, with the namespace.
 
-    ``consume_type`` is CONSUME_PASSIVELY for push consumers, CONSUME_ACTIVELY for others. Thread rule: the event
-    loop's thread.
+    ``consume_type`` is CONSUME_PASSIVELY for push consumers, CONSUME_ACTIVELY for others.
+
+    Thread rule: the event loop's thread.
     """
 
     def __init__(self, config: ConsumerConfig, consume_type: str, clock: Clock, handler: ChannelHandler) -> None:
@@ -65,7 +66,7 @@ class GroupMember:
 
     @property
     def client_id(self) -> str:
-        """What brokers and the other members know this one by."""
+        """The id of this member at the brokers and for the other members."""
         return self.heartbeats.client_id
 
     async def close(self) -> None:
@@ -76,31 +77,35 @@ class GroupMember:
     # Subscriptions
 
     def subscribe(self, topic: str, expression: str, expression_type: str = TAG) -> SubscriptionData:
-        """Want a topic; brokers hear of it with the next heart-beat."""
+        """Subscribe to a topic. The next heartbeat tells the brokers."""
         full = wrap_namespace(self.config.namespace, topic)
         made = self.subscriptions[full] = subscription(full, expression, expression_type, self._next_version())
         return made
 
     def unsubscribe(self, topic: str) -> None:
-        """Want a topic no longer."""
+        """Unsubscribe from a topic."""
         self.subscriptions.pop(wrap_namespace(self.config.namespace, topic), None)
 
     def topics(self) -> set[str]:
-        """The topics that are subscribed."""
+        """The subscribed topics."""
         return set(self.subscriptions)
 
     def renew(self, topic: str) -> None:
-        """Give a subscription a new version: with what brokers know of it something is to change."""
+        """Give a subscription a new version, because the brokers' copy must be replaced."""
         if topic in self.subscriptions:
             self.subscriptions[topic].sub_version = self._next_version()
 
     def _next_version(self) -> int:
-        """The date, as RocketMQ has it, but above every earlier one: brokers ignore a subscription that is older."""
+        """The time in milliseconds, as in RocketMQ, but above every earlier version: brokers ignore an older
+        subscription.
+        """
         self._sub_version = max(self.clock.now_ms(), self._sub_version + 1)
         return self._sub_version
 
     async def check_filters(self) -> None:
-        """Ask a broker of each topic with a filter other than tags whether it can; raises MQBrokerError."""
+        """Ask a broker of each topic whose filter is not by tags whether it supports it.
+        Raises MQBrokerError if not.
+        """
         for topic, wanted in self.subscriptions.items():
             route = self._routes.get(topic)
             if wanted.expression_type != TAG and route is not None and route.brokers:
@@ -110,7 +115,7 @@ class GroupMember:
     # Routes
 
     async def find_route(self, topic: str) -> TopicRoute | None:
-        """Ask for a topic's route, and keep it; None where the name server knows no such topic."""
+        """Ask for a topic's route and cache it. Returns None if the name server does not know the topic."""
         data = await self.client.ask_name_server(topic_route(topic))
         if data is None:
             return None
@@ -118,11 +123,11 @@ class GroupMember:
         return route
 
     def route(self, topic: str) -> TopicRoute | None:
-        """The route of a topic as it was told last."""
+        """The cached route of a topic."""
         return self._routes.get(topic)
 
     async def needed_route(self, queue: MessageQueue) -> TopicRoute:
-        """The route of a queue's topic, asked for if need be; raises MQClientError where there is none."""
+        """The route of a queue's topic, asked for if it is not cached. Raises MQClientError if there is none."""
         route = self._routes.get(queue.topic)
         if route is None or queue.broker_name not in route.brokers:
             route = await self.find_route(queue.topic)
@@ -131,7 +136,7 @@ class GroupMember:
         return route
 
     async def ask(self, queue: MessageQueue, call: Call[T], timeout_ms: int = REQUEST_TIMEOUT_MS) -> T:
-        """Ask the broker of a queue. Raises RemotingError, MQBrokerError, MQClientError."""
+        """Send a request to the broker of a queue. Raises RemotingError, MQBrokerError or MQClientError."""
         address = (await self.needed_route(queue)).address(queue)
         try:
             return await self.client.call(address, call, timeout_ms)
@@ -140,29 +145,29 @@ class GroupMember:
             raise
 
     async def fetch_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """All queues of a topic now, by its user's names; raises MQClientError where there is no such topic."""
+        """All queues of a topic now, without the namespace. Raises MQClientError if the topic does not exist."""
         route = await self.find_route(wrap_namespace(self.config.namespace, topic))
         if route is None:
             raise MQClientError(f"The topic[{topic}] not exist")
         return tuple(map(self.shown, route.subscribe))
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic that can be read; none where it has no route."""
+        """The readable queues of a topic; empty if it has no route."""
         route = self._routes.get(topic)
         return route.subscribe if route is not None else ()
 
     def shown(self, queue: MessageQueue) -> MessageQueue:
-        """A queue with the name its user knows it by."""
+        """A queue with its topic's name without the namespace."""
         return MessageQueue(without_namespace(self.config.namespace, queue.topic), queue.broker_name, queue.queue_id)
 
     def full(self, queue: MessageQueue) -> MessageQueue:
         """The inverse of :meth:`shown`."""
         return MessageQueue(wrap_namespace(self.config.namespace, queue.topic), queue.broker_name, queue.queue_id)
 
-    # The others
+    # The other members
 
     async def divide(self, topic: str) -> Division | None:
-        """Which queues of a topic are this member's; None where it cannot be known.
+        """The share of this member of the queues of a topic. None if the topic or the group's members are not known.
 
         Raises RemotingError, MQBrokerError, or whatever the strategy raises.
         """
@@ -210,7 +215,9 @@ class GroupMember:
         }
 
     def _forget(self, topic: str, address: str) -> None:
-        """A broker may have moved: ask for the route when it is needed next, but keep dividing by the old one."""
+        """Ask for the route again before the next request, because the broker may have moved. Divide by the old one
+        till then.
+        """
         route = self._routes.get(topic)
         if route is not None:
             brokers = {name: one for name, one in route.brokers.items() if one != address}
@@ -220,8 +227,8 @@ class GroupMember:
 
 
 async def wait_or_timeout(event: asyncio.Event, timeout_s: float) -> None:
-    """Until an event is set, or the time is over; the event is cleared."""
+    """Wait until an event is set, at most ``timeout_s``, and clear the event."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):  # wait_for swallows a cancellation that meets the event
+        async with asyncio.timeout(timeout_s):  # wait_for swallows a cancellation that coincides with the event
             await event.wait()
     event.clear()

@@ -1,4 +1,4 @@
-"""How far a consumer is: in memory, at the broker of each queue, or for broadcasting in a file.
+"""The offsets of a consumer: in memory, at the broker of each queue, or for broadcasting in a file.
 
 Source: OffsetStore, RemoteBrokerOffsetStore, LocalFileOffsetStore, OffsetSerializeWrapper.
 """
@@ -33,7 +33,7 @@ log = get_logger("gantrymq.client.consumer")
 
 
 class OffsetSerializeWrapper(Body, kw_only=True):
-    """The file of a broadcasting consumer, as RocketMQ writes it: offsets by queue."""
+    """The file of a broadcasting consumer in RocketMQ's format: offsets by queue."""
 
     has_queue_keys = True
 
@@ -41,10 +41,10 @@ class OffsetSerializeWrapper(Body, kw_only=True):
 
 
 class OffsetStore(Protocol):
-    """Offsets of the queues that are ours. Thread rule: the event loop's thread."""
+    """Offsets of the assigned queues. Thread rule: the event loop's thread."""
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool = False) -> None:
-        """All before ``offset`` is consumed; kept in memory until it is persisted."""
+        """Note in memory that everything before ``offset`` is consumed. :meth:`persist` writes it."""
         ...
 
     def read(self, queue: MessageQueue) -> int | None:
@@ -60,18 +60,19 @@ class OffsetStore(Protocol):
         ...
 
     async def read_from_store(self, queue: MessageQueue) -> int | None:
-        """The offset that was persisted, None where there is none; raises GantrymqError where it cannot be known."""
+        """The persisted offset, or None if there is none. Raises GantrymqError if it cannot be read."""
         ...
 
     async def persist(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
-        """Write the offsets of these queues; what fails is logged.
+        """Write the offsets of these queues. A failure is logged.
 
-        With ``wait`` they are written when it returns; where one was not, GantrymqError is raised once all were tried.
+        With ``wait`` the offsets are written when the call returns. It raises GantrymqError after all were tried, if
+        one failed.
         """
         ...
 
     async def persist_at_last(self, queues: Iterable[MessageQueue]) -> None:
-        """At a goodbye: write them, and see that they are what is kept."""
+        """Write the offsets when the consumer closes, and verify that they are stored."""
         ...
 
 
@@ -80,7 +81,7 @@ class _OffsetsInMemory:
         self._offsets: dict[MessageQueue, int] = {}
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool = False) -> None:
-        """All before ``offset`` is consumed."""
+        """Note that everything before ``offset`` is consumed."""
         if increase_only:
             offset = max(offset, self._offsets.get(queue, -1))
         self._offsets[queue] = offset
@@ -99,7 +100,7 @@ class _OffsetsInMemory:
 
 
 class RemoteBrokerOffsetStore(_OffsetsInMemory):
-    """Offsets at the brokers: those of a group that shares its messages."""
+    """Offsets at the brokers, for a group in clustering mode."""
 
     def __init__(self, member: GroupMember) -> None:
         super().__init__()
@@ -107,11 +108,11 @@ class RemoteBrokerOffsetStore(_OffsetsInMemory):
         self._told = ToldOnce()
 
     async def read_from_store(self, queue: MessageQueue) -> int | None:
-        """What the broker knows."""
+        """The offset at the broker."""
         return await self._member.ask(queue, query_offset(self._member.group, queue))
 
     async def persist(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
-        """Tell the brokers; they write it down within five seconds."""
+        """Send the offsets to the brokers, which write them to disk within five seconds."""
         wanted = [queue for queue in queues if queue in self._offsets]
         failed = await asyncio.gather(*(self._persist(queue, self._offsets[queue], wait) for queue in wanted))
         for error in failed:
@@ -133,10 +134,9 @@ class RemoteBrokerOffsetStore(_OffsetsInMemory):
         return None
 
     async def persist_at_last(self, queues: Iterable[MessageQueue]) -> None:
-        """Tell them and ask back: nobody tells them later.
+        """Send the offsets and read them back, because no later update follows.
 
-        A busy broker may not answer in time; or its threads let an older offset, which was told without waiting a
-        moment before, overtake this one.
+        A busy broker may not answer in time. Or its threads may handle an older one-way update after this one.
         """
         await asyncio.gather(*(self._persist_at_last(queue) for queue in queues if queue in self._offsets))
 
@@ -149,27 +149,28 @@ class RemoteBrokerOffsetStore(_OffsetsInMemory):
 
 
 class LocalFileOffsetStore(_OffsetsInMemory):
-    """Offsets in ``path``, replaced as a whole, with what it held before in ``path`` + ``.bak``: broadcasting.
+    """Offsets of broadcasting in the file ``path``, which is replaced as a whole. ``path.bak`` has the previous
+    content.
 
-    Several processes may share the file, as those of one host do whose clients have no names: each writes its queues,
-    and what it writes is whole.
+    Several processes may share the file, as clients without an instance name on one host do. Each writes its own
+    queues, and the file is always complete.
 
-    Where the file cannot be read or written the offsets of this process are kept in memory, so that a queue that is
-    taken over again goes on where it was, and a warning says so, once in ``interval_ms``. Content that is none of ours
-    is kept beside as ``.unreadable`` before it is replaced.
+    If the file cannot be read or written, this process keeps its offsets in memory, so that a queue that is taken over
+    again continues at the right offset; a warning is logged once in ``interval_ms``. Content in another format is moved
+    to ``path.unreadable`` before the file is replaced.
     """
 
     def __init__(self, path: Path, interval_ms: int = 5000) -> None:
         super().__init__()
         self._path = path
-        self._progress: dict[MessageQueue, int] = {}  # all that was to be written, and of that what could not be
+        self._progress: dict[MessageQueue, int] = {}  # all offsets to be written, or already written
         self._unwritten: dict[MessageQueue, int] = {}
         self._in_use = asyncio.Lock()
         self._told, self._told_of_reading = ToldOnce(interval_ms / 1000), ToldOnce()
         self._is_foreign = False
 
     async def read_from_store(self, queue: MessageQueue) -> int | None:
-        """What was persisted by this process, else what the file says."""
+        """The offset that this process persisted, else the one in the file."""
         known = self._progress.get(queue)
         if known is not None:
             return known
@@ -177,7 +178,7 @@ class LocalFileOffsetStore(_OffsetsInMemory):
             return (await _aside(self._read)).get(queue)
 
     async def persist(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
-        """Write the file; queues it holds and we do not have keep their offsets."""
+        """Write the file. Queues in it that are not ours keep their offsets."""
         ours = {queue: self._offsets[queue] for queue in queues if queue in self._offsets}
         if not ours:
             return
@@ -204,9 +205,9 @@ class LocalFileOffsetStore(_OffsetsInMemory):
         await self.persist(queues)
 
     def _read(self) -> dict[MessageQueue, int]:
-        """What the file or the backup holds; nothing where neither is there, or can be opened.
+        """The offsets in the file or its backup; empty if neither exists or can be opened.
 
-        Raises MQClientError where both are there and hold something else: to start over would lose or repeat messages.
+        Raises MQClientError if both exist and have another format: starting over would lose or repeat messages.
         """
         for path in (self._path, self._backup):
             try:
@@ -237,7 +238,7 @@ class LocalFileOffsetStore(_OffsetsInMemory):
         if self._is_foreign:
             self._path.replace(self._path.with_name(self._path.name + ".unreadable"))
             self._is_foreign = False
-        if held:  # what was read, and not the file: where that is torn, the backup is all there is
+        if held:  # from the parsed offsets and not from the file: if that is torn, the backup is the only copy
             _replace(self._backup, OffsetSerializeWrapper(offset_table=keyed(held)).encode())
         _replace(self._path, OffsetSerializeWrapper(offset_table=keyed(held | offsets)).encode())
 
@@ -247,7 +248,7 @@ class LocalFileOffsetStore(_OffsetsInMemory):
 
 
 def _content(path: Path) -> bytes:
-    """The bytes of a file; raises OSError for a pipe or a device, whose end may never come."""
+    """The content of a file. Raises OSError for a pipe or a device, which may have no end."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise OSError(errno.EINVAL, "it is no regular file")
@@ -255,7 +256,7 @@ def _content(path: Path) -> bytes:
 
 
 def _replace(path: Path, raw: bytes) -> None:
-    half = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # of two processes each has its own
+    half = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # each process has its own
     try:
         with half.open("wb") as file:
             file.write(raw)
@@ -263,7 +264,7 @@ def _replace(path: Path, raw: bytes) -> None:
             os.fsync(file.fileno())
         half.replace(path)
     except OSError:
-        with suppress(OSError):  # of a full disk it takes room
+        with suppress(OSError):  # on a full disk it takes space
             half.unlink(missing_ok=True)
         raise
 
@@ -273,7 +274,7 @@ def _reason(error: Exception) -> str:
 
 
 async def _aside(work: Callable[[], T]) -> T:
-    """In a thread of the pool; where the program ends and there is none any more, here."""
+    """Run in a thread of the default pool, or in this thread if the pool is closed because the program ends."""
     try:
         working = asyncio.get_running_loop().run_in_executor(None, work)
     except RuntimeError:
@@ -282,7 +283,7 @@ async def _aside(work: Callable[[], T]) -> T:
 
 
 def offset_store(member: GroupMember) -> OffsetStore:
-    """The store that a member's message model wants."""
+    """The store for a member's message model."""
     if member.is_clustering:
         return RemoteBrokerOffsetStore(member)
     path = member.config.local_offset_root / member.client_id / member.group / "offsets.json"

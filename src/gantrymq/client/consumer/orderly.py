@@ -1,4 +1,4 @@
-"""Consuming in order: of each queue one batch at a time, and nothing behind it until it is consumed.
+"""Orderly consumption: one batch of a queue at a time, and nothing behind it until it is consumed.
 
 Source: ConsumeMessageOrderlyService.
 """
@@ -28,7 +28,7 @@ _LOCK_AGAIN_SECONDS = 3.0
 _SETTLE_SECONDS, _LOOK_SECONDS = 1.0, 0.01
 _PAUSE_MS = (10, 30_000)
 
-# What a listener returned, or what it raised.
+# What a listener returned, and the exception it raised.
 _Answer = tuple[ConsumeOrderlyStatus | None, BaseException | None]
 
 _SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
@@ -37,7 +37,7 @@ log = get_logger("gantrymq.client.consumer")
 
 
 class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrderlyStatus]):
-    """One task for each queue that has messages. Without ``locks`` (broadcasting) no broker needs to agree.
+    """Runs one task for each queue that has messages. ``locks`` is None for broadcasting, where brokers lock no queues.
 
     Thread rule: the event loop's thread.
     """
@@ -50,20 +50,20 @@ class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrd
         self._answers: set[asyncio.Future[_Answer | None]] = set()
 
     def deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> None:
-        """The queue has messages; they are taken from it in order."""
+        """Start the task of a queue that has messages, unless it runs."""
         if not queue.consuming:
             queue.consuming = True
             self._tasks.start(self._consume(queue))
 
     async def directly(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult:
-        """Give one message to the listener because an administrator asks."""
+        """Pass one message to the listener on behalf of an administrator."""
         context = ConsumeOrderlyContext(MessageQueue(message.topic, message.broker_name, message.queue_id))
         result = await consume_directly(self._listening, message, context, self._context)
         result.order, result.auto_commit = True, context.auto_commit
         return result
 
     async def close(self) -> None:
-        """Begin nothing more, and settle what listeners are at, but for those that are excused."""
+        """Begin no calls, and settle the results of those under way, except the excused ones."""
         self._ending.set()
         await self._close_listening()
         with suppress(TimeoutError):
@@ -72,10 +72,10 @@ class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrd
                     await asyncio.sleep(_LOOK_SECONDS)
 
     async def close_excused(self) -> None:
-        """Settle what those that were excused are at."""
+        """Settle the results of the excused calls."""
         await self._close_excused()
         for answer in list(self._answers):
-            if not answer.done():  # its call never began, or goes on for too long
+            if not answer.done():  # its call never began, or takes too long
                 answer.set_result(None)
         await self._tasks.drain(_SETTLE_SECONDS)
         await self._tasks.close()
@@ -86,7 +86,7 @@ class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrd
                 if not await self._is_locked(queue):
                     await self._pause(_LOCK_AGAIN_SECONDS)
                     continue
-                if self._is_over(queue):  # while the broker was asked; giving it up unlocks it
+                if self._is_over(queue):  # dropped while the broker was asked; the release unlocks it
                     return
                 now_ms = monotonic_ms(self._context.member.clock)
                 batch = queue.take(self._context.config.consume_message_batch_max_size, now_ms)
@@ -100,14 +100,14 @@ class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrd
 
     @property
     def _is_settling(self) -> bool:
-        """Whether a queue is at more than waiting for its listener."""
+        """Whether a queue's task does something other than wait for its listener."""
         return len(self._tasks) > sum(not answer.done() for answer in self._answers)
 
     def _is_over(self, queue: ProcessQueue) -> bool:
         return queue.dropped or self._ending.is_set()
 
     async def _consume_batch(self, queue: ProcessQueue, batch: list[ReceivedMessage]) -> int:
-        """Give a batch to the listener; how long to wait before the next, in milliseconds."""
+        """Pass a batch to the listener. Returns how long to wait before the next one, in milliseconds."""
         context = ConsumeOrderlyContext(self._context.member.shown(queue.queue))
         queue.in_listener = True
         try:
@@ -125,7 +125,7 @@ class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrd
     async def _listen(
         self, queue: ProcessQueue, batch: list[ReceivedMessage], context: ConsumeOrderlyContext
     ) -> _Answer | None:
-        """What the listener said; None where the queue was given up before it was its turn."""
+        """The listener's result; None if the queue was dropped before the call began."""
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[_Answer | None] = loop.create_future()
 
@@ -166,12 +166,12 @@ class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrd
         elif status is ConsumeOrderlyStatus.ROLLBACK:
             queue.give_back()
             pause_ms = self._pause_ms(context)
-        if offset >= 0 and not queue.released:  # else another has it, or we have it anew and may be elsewhere
+        if offset >= 0 and not queue.released:  # else the queue has another owner, or another offset
             self._context.offsets.update(queue.queue, offset)
         return pause_ms
 
     async def _comes_again(self, batch: list[ReceivedMessage]) -> bool:
-        """Whether the queue waits for the batch; else all of it failed too often and lies with the dead letters."""
+        """Whether the queue must retry the batch. False if all its messages failed too often and are dead letters."""
         most = self._context.config.max_reconsume_times
         most = WITHOUT_END if most < 0 else most
         again = False

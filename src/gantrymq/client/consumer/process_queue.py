@@ -1,4 +1,4 @@
-"""The messages of one queue that were pulled and are not consumed yet; no I/O.
+"""The pulled and not yet consumed messages of one queue; no I/O.
 
 Source: ProcessQueue.
 """
@@ -19,7 +19,7 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
-    """How much of a queue may wait: messages, MiB of bodies, and the span of offsets (None: any)."""
+    """The most that may wait in one queue: messages, MiB of bodies, and the span of offsets (None: unlimited)."""
 
     messages: int
     size_mib: int
@@ -27,22 +27,23 @@ class FlowLimits:
 
 
 class ProcessQueue:
-    """Messages by their offsets, pulled in ascending order and removed in any.
+    """Messages by offset, added in ascending order and removed in any order.
 
-    A queue that was ``dropped`` is no longer ours: nothing more of it is consumed, and in order only what a listener is
-    at is still committed, until the queue is ``released``: for others, or because its offset was set elsewhere.
-    ``queue`` has the topic's full name. Every time is one of ``monotonic_ms``.
-    Thread rule: the event loop's thread; ``dropped`` may be read by any.
+    A queue with ``dropped`` set is no longer assigned: its messages are not passed to listeners any more. An orderly
+    listener call under way may still commit, until ``released`` is set: another member may have the queue, or its
+    offset was set elsewhere. ``queue`` has the topic's full name. Times are those of ``monotonic_ms``.
+
+    Thread rule: the event loop's thread; any thread may read ``dropped``.
     """
 
     def __init__(self, queue: MessageQueue, now_ms: int) -> None:
         self.queue = queue
         self.dropped = self.released = False
         self.locked = False
-        self.consuming = False  # whether somebody takes its messages in order
-        self.in_listener = False  # whether a listener has messages of it right now
+        self.consuming = False  # whether an orderly task works on it
+        self.in_listener = False  # whether a listener has messages of it now
         self.paused = False
-        self.position: int | None = None  # up to where a lite-pull consumer was given all
+        self.position: int | None = None  # the offset behind the last message that a lite-pull consumer returned
         self.try_unlock_times = 0
         self.last_pull_ms = self.last_consume_ms = self.last_lock_ms = now_ms
         self._waiting: dict[int, ReceivedMessage] = {}
@@ -52,21 +53,21 @@ class ProcessQueue:
 
     @property
     def count(self) -> int:
-        """Messages that are not consumed, those in a listener's hands among them."""
+        """The number of messages that are not consumed, including those in a listener."""
         return len(self._waiting) + len(self._taken)
 
     @property
     def size_bytes(self) -> int:
-        """The sum of their bodies."""
+        """The size of their bodies in bytes."""
         return self._size_bytes
 
     @property
     def span(self) -> int:
-        """How far the first and the last offset lie apart."""
+        """The difference of the highest and the lowest offset."""
         return next(reversed(self._waiting)) - next(iter(self._waiting)) if self._waiting else 0
 
     def is_full(self, limits: FlowLimits) -> bool:
-        """Whether pulling must wait."""
+        """Whether pulling must pause."""
         return (
             self.count > limits.messages
             or self._size_bytes // _MIB > limits.size_mib
@@ -74,15 +75,15 @@ class ProcessQueue:
         )
 
     def is_lock_expired(self, now_ms: int) -> bool:
-        """Whether the broker may have given the lock to another."""
+        """Whether the broker may have given the lock to another member."""
         return now_ms - self.last_lock_ms > LOCK_MAX_LIVE_MS
 
     def is_pull_expired(self, now_ms: int) -> bool:
-        """Whether nobody has pulled for so long that something must be wrong."""
+        """Whether the last pull is so old that the pulling must have failed."""
         return now_ms - self.last_pull_ms > PULL_MAX_IDLE_MS
 
     def put(self, messages: Iterable[ReceivedMessage], next_offset: int) -> None:
-        """Add what was pulled; what is missing before ``next_offset`` is not wanted."""
+        """Add pulled messages. Offsets before ``next_offset`` that are missing did not match the filter."""
         for message in messages:
             if message.queue_offset not in self._waiting:
                 self._size_bytes += len(message.body)
@@ -90,7 +91,7 @@ class ProcessQueue:
         self._next_offset = next_offset
 
     def contains(self, message: ReceivedMessage) -> bool:
-        """Whether a message is still there."""
+        """Whether a message is still waiting."""
         return message.queue_offset in self._waiting
 
     def first(self) -> ReceivedMessage | None:
@@ -98,7 +99,7 @@ class ProcessQueue:
         return next(iter(self._waiting.values()), None)
 
     def remove(self, messages: Sequence[ReceivedMessage], now_ms: int) -> int:
-        """Take consumed messages out; the offset up to which all is consumed, or -1 where the queue was empty."""
+        """Remove consumed messages. Returns the offset before which all is consumed, or -1 if the queue was empty."""
         self.last_consume_ms = now_ms
         if not self._waiting:
             return -1
@@ -109,12 +110,12 @@ class ProcessQueue:
         return next(iter(self._waiting), self._next_offset)
 
     def put_back(self, messages: Iterable[ReceivedMessage]) -> None:
-        """What was removed is not consumed after all."""
+        """Undo :meth:`remove`."""
         self.put(messages, self._next_offset)
         self._waiting = dict(sorted(self._waiting.items()))
 
     def take(self, most: int, now_ms: int) -> list[ReceivedMessage]:
-        """The next messages in order; they count as waiting until :meth:`commit`."""
+        """The next messages in order. They count as not consumed until :meth:`commit`."""
         self.last_consume_ms = now_ms
         taken: list[ReceivedMessage] = []
         while self._waiting and len(taken) < most:
@@ -124,7 +125,9 @@ class ProcessQueue:
         return taken
 
     def commit(self) -> int:
-        """What was taken is consumed; the offset up to which all is, or -1 where nothing was taken."""
+        """Mark the taken messages as consumed. Returns the offset before which all is consumed, or -1 if nothing was
+        taken.
+        """
         if not self._taken:
             return -1
         offset = next(iter(self._waiting), self._next_offset)
@@ -133,7 +136,7 @@ class ProcessQueue:
         return offset
 
     def give_back(self, messages: Sequence[ReceivedMessage] | None = None) -> None:
-        """What was taken, or some of it, is to be consumed again."""
+        """Make the taken messages, or some of them, wait again."""
         again = list(self._taken.values()) if messages is None else messages
         for message in again:
             self._taken.pop(message.queue_offset, None)
@@ -141,13 +144,16 @@ class ProcessQueue:
         self._waiting = dict(sorted(self._waiting.items()))
 
     def clear(self) -> None:
-        """Forget all messages."""
+        """Remove all messages."""
         self._waiting.clear()
         self._taken.clear()
         self._size_bytes = 0
 
     def info(self, commit_offset: int, wall_ahead_ms: int) -> ProcessQueueInfo:
-        """What GET_CONSUMER_RUNNING_INFO tells; its times are dates, ``wall_ahead_ms`` later than ours."""
+        """The queue's part of the answer to GET_CONSUMER_RUNNING_INFO.
+
+        ``wall_ahead_ms`` is added to the monotonic times to make them dates.
+        """
         waiting, taken = sorted(self._waiting), sorted(self._taken)
         return ProcessQueueInfo(
             commit_offset=commit_offset,

@@ -1,4 +1,4 @@
-"""Pulls one queue for as long as it is ours.
+"""Pulls one queue for as long as it is assigned.
 
 Source: DefaultMQPushConsumerImpl.pullMessage, DefaultLitePullConsumerImpl.PullTaskImpl, PullAPIWrapper.
 """
@@ -26,7 +26,7 @@ from gantrymq.remoting.codes import ResponseCode
 
 FLOW_CONTROL_SECONDS = 0.05  # PULL_TIME_DELAY_MILLS_WHEN_CACHE_FLOW_CONTROL
 BROKER_FLOW_CONTROL_SECONDS = 0.02
-UNHEARD_SECONDS = 0.5  # the broker did not hear our heart-beat yet; RocketMQ waits for the next, up to 30 s
+UNHEARD_SECONDS = 0.5  # the broker has not received our heartbeat yet; RocketMQ waits for the next one, up to 30 s
 PULL_TIMEOUT_MS = 30_000
 
 log = get_logger("gantrymq.client.consumer")
@@ -34,13 +34,12 @@ log = get_logger("gantrymq.client.consumer")
 
 @dataclass(frozen=True, slots=True)
 class PullOwner:
-    """Whom the pulling of a queue is for.
+    """The callbacks of the consumer for which a queue is pulled.
 
-    ``may_pull`` says whether there is room and it is not suspended. ``deliver`` takes messages over, and how many
-    seconds the pull took. ``wanted`` is the
-    subscription of a topic. ``committed`` is the offset that goes along with a pull, ``matched_none`` is told how far
-    nothing was wanted. ``moved`` is told the offset that the broker sends us to where ours is not there, and says
-    whether to go on from it.
+    ``may_pull``: whether the queue has room and is not suspended. ``deliver``: takes the messages and the duration of
+    the pull in seconds. ``wanted``: the subscription of a topic. ``committed``: the offset to commit with the pull.
+    ``matched_none``: takes the offset up to which no message matched. ``moved``: takes the offset to which the broker
+    corrected ours, and returns whether to continue there.
     """
 
     may_pull: Callable[[ProcessQueue], bool]
@@ -52,7 +51,7 @@ class PullOwner:
 
 
 class Puller:
-    """Long polls: one pull of a queue is always under way while there is room for what it brings."""
+    """Long polling: one pull of a queue is always under way while there is room for its result."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class Puller:
         self._interval_s, self._failure_s = interval_ms / 1000, failure_ms / 1000
         self._timeout_ms = timeout_ms
         self._broker_ids: dict[MessageQueue, int] = {}
-        self._newest_ms: dict[MessageQueue, int] = {}  # when the last message read was stored
+        self._newest_ms: dict[MessageQueue, int] = {}  # the store time of the last message read
         self._told = ToldOnce()
 
     async def run(self, queue: ProcessQueue, offset: int) -> None:
@@ -88,7 +87,7 @@ class Puller:
         self._broker_ids.pop(queue.queue, None)
 
     async def _step(self, queue: ProcessQueue, offset: int, wanted: SubscriptionData) -> int | None:
-        """One pull; where to go on, None for nowhere."""
+        """Do one pull. Returns the next offset, or None to stop."""
         began_s = self._member.clock.monotonic_s()
         pulled = await self._pull(queue, offset, wanted)
         if queue.dropped:
@@ -111,10 +110,11 @@ class Puller:
         return pulled.next_begin_offset
 
     async def _target(self, queue: MessageQueue, offset: int, pulled: PullResult) -> int:
-        """Where a queue goes on that does not have ``offset``: where the broker says.
+        """The offset at which to continue when the queue does not have ``offset``: usually the broker's suggestion.
 
-        A queue that ends in front of it was made again, or has lost its end. Its broker says the present end, and would
-        have us pass over what was stored since: we go on behind the newest message that was read, by its time.
+        If the queue ends before ``offset``, it was recreated or has lost its end. The broker then suggests the current
+        end, which would skip the messages stored since. So continue behind the store time of the newest message that
+        was read.
         """
         target, newest_ms = pulled.next_begin_offset, self._newest_ms.get(queue)
         if pulled.max_offset < offset and newest_ms is not None:
@@ -141,6 +141,6 @@ class Puller:
             self._member.heartbeats.renew(error.address)
         if code in (ResponseCode.SUBSCRIPTION_NOT_LATEST, ResponseCode.SUBSCRIPTION_NOT_EXIST):
             return UNHEARD_SECONDS
-        if self._told.is_due(queue.queue, str(error)):  # it may last, as where the group may not consume
+        if self._told.is_due(queue.queue, str(error)):  # the error may last, as when the group may not consume
             log.warning("a pull failed", queue=str(queue.queue), reason=str(error))
         return self._failure_s

@@ -1,4 +1,4 @@
-"""The push consumer with a plain face: its event loop runs in a thread of its own, listeners run in others.
+"""The blocking push consumer. Its event loop runs in a thread of its own, listeners run in others.
 
 with PushConsumer("127.0.0.1:9876", consumer_group="invoices") as consumer:
     consumer.subscribe("TopicTest", "TagA || TagB")
@@ -25,10 +25,12 @@ from gantrymq.model.message_queue import MessageQueue
 
 
 class PushConsumer:
-    """Gets messages pushed to its listener; see :class:`gantrymq.client.consumer.async_push.AsyncPushConsumer`.
+    """Delivers messages to a listener; see :class:`gantrymq.client.consumer.async_push.AsyncPushConsumer`.
 
-    ``settings`` are fields of :class:`gantrymq.client.consumer.settings.PushConsumerConfig`, which may stand in place
-    of the name servers. Thread rule: any thread.
+    ``name_servers`` is the list of name servers, with fields of
+    :class:`gantrymq.client.consumer.settings.PushConsumerConfig` as ``settings``, or a PushConsumerConfig.
+
+    Thread rule: any thread.
     """
 
     def __init__(self, name_servers: PushConsumerConfig | str, **settings: Unpack[PushConsumerSettings]) -> None:
@@ -53,42 +55,43 @@ class PushConsumer:
 
     @property
     def client_id(self) -> str:
-        """What the brokers know this consumer by."""
+        """The id of this consumer at the brokers."""
         return self._consumer.client_id
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = TAG) -> None:
-        """Want a topic: all of it, ``TagA || TagB``, or with ``SQL92`` what a condition is true of."""
+        """Subscribe to a topic. ``expression`` is ``*``, ``TagA || TagB``, or with ``SQL92`` a condition."""
         self._loop.do(lambda: self._consumer.subscribe(topic, expression, expression_type))
 
     def unsubscribe(self, topic: str) -> None:
-        """Want a topic no longer."""
+        """Unsubscribe from a topic."""
         self._loop.do(lambda: self._consumer.unsubscribe(topic))
 
     def listen(self, listener: ConcurrentListener) -> None:
-        """Consume with up to ``consume_thread_max`` listeners at once, in no order."""
+        """Set a concurrent listener: up to ``consume_thread_max`` calls at once, in no order."""
         self._loop.do(lambda: self._consumer.listen(listener))
 
     def listen_orderly(self, listener: OrderlyListener) -> None:
-        """Consume each queue in order, by one member of the group alone."""
+        """Set an orderly listener: each queue in order, by one member of the group only."""
         self._loop.do(lambda: self._consumer.listen_orderly(listener))
 
     def register_message_queue_listener(self, listener: MessageQueueListener) -> None:
-        """Be told of a topic's queues and of our share when it changed; it may not block."""
+        """Register a callback for changes of the assignment. The callback must not block."""
         self._loop.do(lambda: self._consumer.register_message_queue_listener(listener))
 
     def start(self) -> None:
-        """Join the group; returns when the first share is taken over. Once more where ``with`` did so is harmless."""
+        """Join the group, and return when the first share is taken over. One call after ``with`` has no effect."""
         try:
             self._loop.run(self._consumer.start())
         except MQClientError:
-            if not self._closed_within:  # the first message may be all that was wanted
+            if not self._closed_within:  # a listener may close it after its first message
                 raise
 
     def close(self) -> None:
-        """Wait for listeners, persist offsets, give locks back, leave the group. A second call waits for the first.
+        """Wait for listeners, persist offsets, release locks, leave the group. A second call waits for the first.
 
-        A listener may call it ("stop after N messages"): it returns at once, and the rest comes once the listener has
-        returned. Its messages are committed as any others; a close elsewhere, as that of ``with``, waits for all of it.
+        A listener may call it, to stop after N messages for example. Then it returns at once, and the close goes on
+        after the listener has returned. The messages of that listener are committed as usual. A close by another
+        thread, such as that of ``with``, waits for all of it.
         """
         if self._loop.is_current or self._consumer.is_in_listener:
             self._closed_within = True
@@ -98,19 +101,19 @@ class PushConsumer:
             self._loop.close(self._consumer.close())
 
     def suspend(self) -> None:
-        """Pull nothing more until :meth:`resume`."""
+        """Stop pulling until :meth:`resume`."""
         self._loop.do(self._consumer.suspend)
 
     def resume(self) -> None:
-        """Go on pulling."""
+        """Pull again after :meth:`suspend`."""
         self._loop.do(self._consumer.resume)
 
     def assignment(self) -> list[MessageQueue]:
-        """The queues that are ours now, those of the retry topic among them."""
+        """The assigned queues, including those of the retry topic."""
         return self._loop.do(self._consumer.assignment)
 
     def offsets(self) -> dict[MessageQueue, int]:
-        """How far each queue is consumed."""
+        """The offset up to which each queue is consumed."""
         return self._loop.do(self._consumer.offsets)
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:

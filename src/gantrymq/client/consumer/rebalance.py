@@ -1,6 +1,6 @@
 """Rebalancing: a member's share of the queues, computed again when members or queues change.
 
-A lite-pull consumer can watch the queues of a topic for changes.
+It also watches the queues of a topic for changes, for lite-pull consumers.
 
 Source: RebalanceService, RebalanceImpl.doRebalance, MQClientInstance.updateTopicRouteInfoFromNameServer,
 DefaultLitePullConsumerImpl.fetchTopicMessageQueuesAndCompareLoop.
@@ -18,14 +18,17 @@ from gantrymq.errors import GantrymqError
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
 
-# Told the queues of a topic whenever they are others than before.
+# Called with a topic and its queues when they have changed.
 TopicMessageQueueChangeListener = Callable[[str, frozenset[MessageQueue]], None]
 
 log = get_logger("gantrymq.client.consumer")
 
 
 class QueueWatch:
-    """One listener a topic; ``fetch`` says its queues. Thread rule: the event loop's thread."""
+    """Calls one listener for each topic when the queues that ``fetch`` returns have changed.
+
+    Thread rule: the event loop's thread.
+    """
 
     def __init__(self, fetch: Callable[[str], Awaitable[tuple[MessageQueue, ...]]], interval_ms: int) -> None:
         self._fetch, self._interval_s = fetch, interval_ms / 1000
@@ -33,15 +36,17 @@ class QueueWatch:
 
     @property
     def topics(self) -> list[str]:
-        """Those that somebody wants to know of."""
+        """The topics that have a listener."""
         return list(self._listeners)
 
     def register(self, topic: str, listener: TopicMessageQueueChangeListener) -> None:
-        """From now on tell this one, in the place of another."""
+        """Set the listener of a topic, in place of an earlier one."""
         self._listeners[topic] = listener
 
     def follow(self, topic: str) -> Coroutine[None, None, None]:
-        """What tells the listener that the topic has now; until it has another, or this is cancelled."""
+        """A coroutine that calls the topic's current listener, until the listener is replaced or the task is
+        cancelled.
+        """
         return self._tell(topic, self._listeners[topic])
 
     async def _tell(self, topic: str, listener: TopicMessageQueueChangeListener) -> None:
@@ -54,24 +59,26 @@ class QueueWatch:
                     listener(topic, queues)
             except GantrymqError as error:
                 log.warning("the queues of a topic are not known", topic=topic, reason=str(error))
-            except Exception as error:  # a listener's own: the next change is told all the same
+            except Exception as error:  # an error of the user's listener does not end the watch
                 log.error("who was told of a topic's queues failed", topic=topic, exc_info=error)
             await asyncio.sleep(self._interval_s)
 
 
 WAIT_SECONDS = 20.0  # rocketmq.client.rebalance.waitInterval
-SOON_SECONDS = 1.0  # rocketmq.client.rebalance.minInterval: after it did not work out
-_MISSING_ROUTE_SECONDS = 2.0  # RocketMQ looks for a topic that is not there only every 30 s
+SOON_SECONDS = 1.0  # rocketmq.client.rebalance.minInterval: the interval after a failure
+_MISSING_ROUTE_SECONDS = 2.0  # RocketMQ looks for a missing topic only every 30 s
 
-# Makes the division so: whether all of the share is ours now.
+# Applies a division. Returns whether exactly its queues are held now.
 Apply = Callable[[Division], Awaitable[bool]]
 
 
 class Rebalancing:
-    """Divides every topic anew when the group or a route changes, and every 20 s.
+    """Divides every topic again when the group or a route changes, and every 20 s.
 
-    ``topics`` are those to divide, ``divide`` says how, ``apply`` takes over a division, ``keep_topics`` is told
-    before each round which topics there are. Thread rule: the event loop's thread.
+    ``topics`` returns the topics, ``divide`` computes a division, ``apply`` takes it over. ``keep_topics`` is called
+    before each round with the current topics.
+
+    Thread rule: the event loop's thread.
     """
 
     def __init__(
@@ -91,13 +98,13 @@ class Rebalancing:
         self._missing: set[str] = set()
 
     async def run(self) -> None:
-        """Go on until it is cancelled."""
+        """Rebalance until cancelled."""
         while True:
             balanced = self.suspended or await self.once()
             await wait_or_timeout(self.wanted, WAIT_SECONDS if balanced else SOON_SECONDS)
 
     async def once(self) -> bool:
-        """Divide every topic; whether all came out as it should. One round waits for the other."""
+        """Divide every topic. Returns whether all divisions were applied. Concurrent calls wait for each other."""
         async with self._dividing:
             return await self._round()
 
@@ -119,9 +126,9 @@ class Rebalancing:
         return balanced
 
     async def follow_routes(self) -> None:
-        """Ask for routes every ``poll_name_server_interval_ms``, more often for topics that have none; until cancelled.
+        """Refresh the routes every ``poll_name_server_interval_ms``, and every 2 s those of topics that have none.
 
-        A topic whose queues changed is divided at once.
+        A topic whose queues changed is divided at once. Runs until cancelled.
         """
         loop = asyncio.get_running_loop()
         interval_s = self._member.config.poll_name_server_interval_ms / 1000
@@ -137,8 +144,8 @@ class Rebalancing:
                 await self._refresh(topic)
 
     def tell_route(self, topic: str, *, is_there: bool) -> None:
-        """Warn once that a topic which is wanted does not exist, and say when it does."""
-        if topic.startswith(RETRY_PREFIX):  # made when the first message fails
+        """Warn once that a subscribed topic does not exist, and log when it does."""
+        if topic.startswith(RETRY_PREFIX):  # created when the first message fails
             return
         if not is_there and topic not in self._missing:
             self._missing.add(topic)
@@ -151,7 +158,7 @@ class Rebalancing:
         before = self._member.queues(topic)
         try:
             route = await self._member.find_route(topic)
-        except GantrymqError as error:  # a name server's refusal too: the next time may be better
+        except GantrymqError as error:  # refusals of a name server too, because the next attempt may succeed
             if self._told.is_due(("route", topic), str(error)):
                 log.warning("a route was not found", topic=topic, reason=str(error))
             return

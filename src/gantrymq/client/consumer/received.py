@@ -1,4 +1,4 @@
-"""A message as a consumer gets it.
+"""A message as a consumer receives it.
 
 Source: MessageExt, MessageClientExt, PullAPIWrapper.processPullResult,
 DefaultMQPushConsumerImpl.resetRetryAndNamespace.
@@ -19,12 +19,12 @@ from gantrymq.remoting.bodies.client import SubscriptionData
 
 @dataclass(slots=True)
 class ReceivedMessage(StoredMessage):
-    """A message with its body decompressed, without its namespace, and under the topic it was sent to.
+    """A message with its body decompressed, without its namespace, under the topic it was sent to.
 
-    A body that cannot be decompressed is as it is stored, and ``sys_flag`` has the COMPRESSED bit still.
-    ``broker_name`` is the broker it came from, ``min_offset`` and ``max_offset`` the bounds of its queue when it was
-    pulled, ``consume_start_ms`` when a listener got it last, ``in_listener_since_ms`` the same by the monotonic clock.
-    ``reconsume_times`` counts the times it failed.
+    A body that cannot be decompressed stays as it is stored, and ``sys_flag`` still has the COMPRESSED bit.
+    ``broker_name`` is the broker that delivered it, ``min_offset`` and ``max_offset`` the bounds of its queue at the
+    pull. ``consume_start_ms`` is the time of the last listener call, ``in_listener_since_ms`` the same on the monotonic
+    clock. ``reconsume_times`` counts its failures.
     """
 
     broker_name: str = ""
@@ -35,7 +35,7 @@ class ReceivedMessage(StoredMessage):
 
     @property
     def msg_id(self) -> str:
-        """The producer's id (UNIQ_KEY); of a message without one the broker's."""
+        """The producer's id (UNIQ_KEY), or the broker's if there is none."""
         return self.properties.get(PROPERTY_UNIQ_KEY) or self.offset_msg_id
 
     @property
@@ -48,7 +48,7 @@ _STORED = [one.name for one in fields(StoredMessage)]
 
 
 def received(message: StoredMessage, queue: MessageQueue, pulled: PullResult) -> ReceivedMessage:
-    """A stored message as it came from ``queue``."""
+    """A stored message that was pulled from ``queue``."""
     values = {name: getattr(message, name) for name in _STORED}
     return ReceivedMessage(
         **values, broker_name=queue.broker_name, min_offset=pulled.min_offset, max_offset=pulled.max_offset
@@ -58,9 +58,10 @@ def received(message: StoredMessage, queue: MessageQueue, pulled: PullResult) ->
 def pulled_messages(
     pulled: PullResult, queue: MessageQueue, wanted: SubscriptionData, max_decompressed_body_size: int
 ) -> Iterator[ReceivedMessage]:
-    """The messages of a pull that the subscription wants: the broker compares only hashes of tags.
+    """The messages of a pull that match the subscription. The broker compares only hashes of tags, so tags are compared
+    here.
 
-    Raises RemotingCommandError where the bytes are no records.
+    Raises RemotingCommandError if the bytes are not records.
     """
     tags = frozenset(wanted.tags_set)
     for message in decode_records(pulled.records, max_decompressed_body_size=max_decompressed_body_size):
@@ -69,7 +70,7 @@ def pulled_messages(
 
 
 def restore_topic(message: ReceivedMessage, retry_topic: str, namespace: str) -> None:
-    """Give a message that comes for the second time the topic it was sent to, and take the namespace off."""
+    """Give a message of the retry topic its original topic, and remove the namespace."""
     origin = message.properties.get(PROPERTY_RETRY_TOPIC)
     if origin is not None and message.topic == retry_topic:
         message.topic = origin

@@ -1,4 +1,4 @@
-"""Messages that a listener failed on go back to the broker, to come again later or to end among the dead letters.
+"""Sends failed messages back to the broker, which delivers them again later or moves them to the dead letters.
 
 Source: DefaultMQPushConsumerImpl.sendMessageBack, sendMessageBackAsNormalMessage,
 ConsumeMessageOrderlyService.sendMessageBack.
@@ -42,12 +42,15 @@ class SendBack:
         self._producer: AsyncProducer | None = None
 
     async def close(self) -> None:
-        """Close what was opened for it."""
+        """Close the inner producer, if there is one."""
         if self._producer is not None:
             await self._producer.close()
 
     async def back(self, message: ReceivedMessage, delay_level: int) -> bool:
-        """By CONSUMER_SEND_MSG_BACK to its broker, else as a message of the retry topic; whether it is there."""
+        """Send a message back with CONSUMER_SEND_MSG_BACK; if that fails, as a message of the retry topic.
+
+        Returns whether one of them succeeded.
+        """
         topic = self._full(message)
         queue = MessageQueue(topic, message.broker_name, message.queue_id)
         call = send_message_back(self._member.group, message, topic, delay_level, self._max_reconsume_times)
@@ -62,7 +65,7 @@ class SendBack:
         return True
 
     async def as_message(self, message: ReceivedMessage) -> bool:
-        """As a message of the retry topic, which any broker may take; whether it is there."""
+        """Send a message to the retry topic of any broker. Returns whether it is stored."""
         properties = dict(message.properties)
         properties.pop(PROPERTY_TRANSACTION_PREPARED, None)
         properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.msg_id)
@@ -88,7 +91,7 @@ class SendBack:
     def _inner_producer(self) -> AsyncProducer:
         if self._producer is None:
             shared = {one.name: getattr(self._member.config, one.name) for one in fields(ClientConfig)}
-            shared["namespace"] = ""  # the retry topic is a full name; the group is that of all clients, wherever
+            shared["namespace"] = ""  # the retry topic is a full name already
             config = ProducerConfig(
                 **shared, producer_group=INNER_PRODUCER_GROUP, max_message_size=_ANY_SIZE, max_delay_level=_ANY_SIZE
             )

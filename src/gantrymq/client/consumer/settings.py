@@ -21,14 +21,14 @@ _TIMESTAMP = "%Y%m%d%H%M%S"
 
 
 class MessageModel(Enum):
-    """Whether the members of a group share the messages, or each gets all of them."""
+    """Whether the members of a group share the messages, or each member gets all of them."""
 
     CLUSTERING = "CLUSTERING"
     BROADCASTING = "BROADCASTING"
 
 
 class ConsumeFromWhere(Enum):
-    """Where a group without an offset begins: behind the last message, at the first, or at a time."""
+    """Where a group without a committed offset begins: behind the last message, at the first, or at a time."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
@@ -37,11 +37,12 @@ class ConsumeFromWhere(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig(ClientConfig):
-    """What push and lite-pull consumers share; times in milliseconds, ``pull_threshold_size_for_queue`` in MiB.
+    """The settings that push and lite-pull consumers share. Times in milliseconds, ``pull_threshold_size_for_queue`` in
+    MiB.
 
-    ``consume_timestamp`` is ``yyyyMMddHHmmss`` in local time, half an hour ago unless told, for
-    CONSUME_FROM_TIMESTAMP. ``instance_name`` is part of a broadcasting consumer's client id, under which its offsets
-    lie in ``local_offset_store_dir``: give two on one host different ones.
+    ``consume_timestamp`` is ``yyyyMMddHHmmss`` in local time, for CONSUME_FROM_TIMESTAMP; the default is half an hour
+    ago. ``instance_name`` is part of a broadcasting consumer's client id, by which its offsets are filed in
+    ``local_offset_store_dir``: give two consumers on one host different names.
     """
 
     consumer_group: str = key("consumerGroup", DEFAULT_CONSUMER_GROUP)
@@ -74,7 +75,7 @@ class ConsumerConfig(ClientConfig):
 
     @property
     def local_offset_root(self) -> Path:
-        """``local_offset_store_dir`` with the home directory in the place of ``~``; raises ConfigError."""
+        """``local_offset_store_dir`` with ``~`` expanded. Raises ConfigError."""
         given: object = self.local_offset_store_dir
         try:
             root = Path(given).expanduser()  # type: ignore[arg-type]
@@ -98,8 +99,8 @@ class ConsumerConfig(ClientConfig):
 class PushConsumerConfig(ConsumerConfig):
     """A push consumer's settings.
 
-    ``max_reconsume_times`` -1 means 16 for a concurrent listener and without end for an orderly one.
-    ``await_termination_ms_when_shutdown`` is how long :meth:`close` waits for listeners that still work.
+    ``max_reconsume_times`` -1 means 16 for a concurrent listener and unlimited for an orderly one.
+    ``await_termination_ms_when_shutdown`` is the longest time that a close waits for listeners.
     """
 
     consume_thread_max: int = key("consumeThreadMax", 20, least=1, most=1000)

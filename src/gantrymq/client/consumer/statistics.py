@@ -1,4 +1,4 @@
-"""How fast a consumer pulls and consumes, by topic: over the last minute, failures over the last hour.
+"""The rates of a consumer by topic: pulls and consumption over the last minute, failures over the last hour.
 
 Source: ConsumerStatsManager, StatsItemSet.
 """
@@ -34,20 +34,23 @@ class _Topic:
 
 
 class ConsumerStatistics:
-    """Counts; time is given, in milliseconds of a monotonic clock. Thread rule: the event loop's thread."""
+    """Counts pulls and listener calls. Times are milliseconds of a monotonic clock.
+
+    Thread rule: the event loop's thread.
+    """
 
     def __init__(self) -> None:
         self._topics: dict[str, _Topic] = {}
 
     def pulled(self, topic: str, messages: int, took_ms: float, now_ms: int) -> None:
-        """A pull brought messages."""
+        """Count a pull that brought messages."""
         counts = self._counts(topic, now_ms)
         counts.pulls += 1
         counts.pull_ms += took_ms
         counts.pulled += messages
 
     def consumed(self, topic: str, succeeded: int, failed: int, took_ms: float, now_ms: int) -> None:
-        """A listener was done with messages."""
+        """Count a finished listener call."""
         counts = self._counts(topic, now_ms)
         counts.consumed += 1
         counts.consume_ms += took_ms
@@ -55,7 +58,7 @@ class ConsumerStatistics:
         counts.failed += failed
 
     def status(self, topic: str, now_ms: int) -> ConsumeStatus:
-        """What GET_CONSUMER_RUNNING_INFO tells of a topic."""
+        """A topic's part of the answer to GET_CONSUMER_RUNNING_INFO."""
         now = self._counts(topic, now_ms)
         samples = self._topics[topic].samples
         then = samples[-_MINUTE] if len(samples) >= _MINUTE else samples[0]

@@ -1,4 +1,4 @@
-"""What a group wants of a topic: tags, or a filter of another kind.
+"""Subscription expressions: tags, or a filter of another kind.
 
 Source: FilterAPI, ExpressionType, SubscriptionData.
 """
@@ -15,9 +15,9 @@ SQL92 = "SQL92"
 
 
 def subscription(topic: str, expression: str, expression_type: str, version: int) -> SubscriptionData:
-    """``A || B``, ``*`` for all, or with SQL92 a condition that the broker evaluates.
+    """Parse ``A || B``, ``*`` for all, or with SQL92 a condition that the broker evaluates.
 
-    ``version`` is when it was made, in milliseconds. Raises MQClientError for an expression that is none.
+    ``version`` is the time of the subscription in milliseconds. Raises MQClientError for an invalid expression.
     """
     made = SubscriptionData(
         topic=topic, sub_string=expression or SUBSCRIBE_ALL, expression_type=expression_type, sub_version=version
