@@ -1,7 +1,7 @@
-"""The checkpoint file: what was flushed, kept in memory and written as one page.
+"""The checkpoint file: how far records, units and index entries are durable. Kept in memory and written as one page.
 
-The ``tmp_logics_*`` numbers run ahead with the dispatcher; they become the checkpoint's when the queues have been
-flushed thoroughly. Recovery relies on that order.
+The ``tmp_logics_*`` numbers run ahead with the dispatcher. They go into the checkpoint when the queues have been
+flushed completely. Recovery relies on that order.
 
 Source: StoreCheckpoint.
 """
@@ -19,7 +19,7 @@ CLOCKS_DIFFER_MS = 60_000
 
 
 def possible(page: Checkpoint, now_ms: int) -> Checkpoint:
-    """The page without numbers that no store has, negative ones and times in the future: they become 0, unknown."""
+    """Return the page with impossible numbers (negative ones, times in the future) set to 0, which means unknown."""
     return Checkpoint(
         **{
             key: 0 if number < 0 or (key.endswith("_ms") and number > now_ms + CLOCKS_DIFFER_MS) else number
@@ -29,7 +29,10 @@ def possible(page: Checkpoint, now_ms: int) -> Checkpoint:
 
 
 class StoreCheckpoint:
-    """The checkpoint of one store. Plain numbers: each is written by one service, any thread may read."""
+    """The checkpoint of one store.
+
+    Thread rule: each number is written by one service, and any thread may read.
+    """
 
     def __init__(self, fs: FileSystem, path: Path, clock: Clock | None = None) -> None:
         self._fs = fs
@@ -51,54 +54,54 @@ class StoreCheckpoint:
             file.close()
 
     def drop_impossible(self, now_ms: int) -> None:
-        """Take numbers for unknown that no store has: negative ones, and times that lie in the future.
+        """Set impossible numbers (negative ones, times in the future) to 0, which means unknown.
 
-        A recovery then looks at more than it needs to, and not at less.
+        Recovery then examines more than it needs, and never less.
         """
         self.page = possible(self.page, now_ms)
 
     def note_queue_entry(self, store_timestamp_ms: int, phy_offset: int) -> None:
-        """The dispatcher has put the unit of this record into its queue."""
+        """Note that the dispatcher has written the unit of this record."""
         self.tmp_logics_msg_timestamp_ms = store_timestamp_ms
         self.tmp_logics_physical_offset = phy_offset
 
     def queues_flushed(self, store_timestamp_ms: int, phy_offset: int) -> None:
-        """All queues are on the disk up to the unit of the record at ``phy_offset``; the time may be 0, unknown.
+        """Note that all queues are durable up to the unit of the record at ``phy_offset``. A time of 0 means unknown.
 
-        The log's first record alone is not noted: where the offset is 0 recovery believes the time, and what was stored
-        within the same millisecond, perhaps files behind, would count as durable.
+        Offset 0 is not noted: recovery then uses the time alone, and records stored in the same millisecond, perhaps
+        files later, would count as durable.
         """
         if phy_offset > 0:
             self.page.logics_physical_offset = phy_offset
             self.page.logics_msg_timestamp_ms = store_timestamp_ms or self.page.logics_msg_timestamp_ms
 
     def freeze(self) -> None:
-        """Write nothing any more: what the page says of the disk may not be true."""
+        """Stop all writes of the checkpoint, because its numbers may not be true after a failed sync."""
         self._is_frozen = True
 
     def log_ended_at(self, end_offset: int) -> None:
-        """Nothing is vouched for behind the end of the log: other records will stand there. Raises DiskFullError."""
+        """Cover nothing behind the end of the log, since other records will be written there. Raises DiskFullError."""
         page = self.page
         is_stale = end_offset == 0 and max(page.logics_msg_timestamp_ms, page.index_msg_timestamp_ms) > 0
         if is_stale or max(page.logics_physical_offset, page.confirm_phy_offset) > end_offset:
-            if is_stale:  # a power cut may bring removed queues and index files back
+            if is_stale:  # a power cut may restore removed queues and index files
                 page.logics_msg_timestamp_ms = page.index_msg_timestamp_ms = 0
             page.logics_physical_offset = min(page.logics_physical_offset, end_offset)
             page.confirm_phy_offset = min(page.confirm_phy_offset, end_offset)
             self.flush()
 
     def queues_end_at(self, phy_offset: int, store_timestamp_ms: int) -> None:
-        """No queue is vouched for behind the record at ``phy_offset``, stored then. Raises DiskFullError."""
+        """Cover no unit behind the record at ``phy_offset``, which has that store time. Raises DiskFullError."""
         page = self.page
         page.logics_physical_offset = min(page.logics_physical_offset, phy_offset)
         page.logics_msg_timestamp_ms = min(page.logics_msg_timestamp_ms, store_timestamp_ms if phy_offset else 0)
         self.flush()
 
     def flush(self) -> None:
-        """Write the page and make it durable, unless it is frozen; raises DiskFullError.
+        """Write the page and make it durable, unless it is frozen. Raises DiskFullError.
 
-        Times are those that records say, of which a bit may have flipped: what the next start would not believe is
-        written as 0, unknown.
+        The times come from records, which may have a flipped bit. Times that the next start would not accept are
+        written as 0, which means unknown.
         """
         if self._is_frozen:
             return

@@ -1,9 +1,9 @@
-"""The files of ``config/``: JSON objects that are replaced as a whole, and the check of their tables.
+"""The files of ``config/``: JSON objects that are replaced as a whole, and the validation of their tables.
 
 A load falls back to the ``.bak`` file.
 
-A broker accepts what its decoders accept and skips the rest, without a message. An operator would then look in vain
-for a topic or an offset. The check therefore names each value that cannot be true, with its path in the table.
+A broker accepts what its decoders accept and silently skips the rest. An operator would then search in vain for a topic
+or an offset. The validation therefore names each impossible value, with its path in the table.
 
 Thread rule: plain functions.
 
@@ -31,13 +31,13 @@ _ALL_PERMISSIONS = 15
 
 
 class Problem(NamedTuple):
-    """What is wrong with the value at ``path`` (keys from the root on) of a table."""
+    """An invalid value: its ``path`` in the table (the keys from the root on), and what is wrong with it."""
 
     path: tuple[str, ...]
     text: str
 
     def __str__(self) -> str:
-        """The path as JSON tools write it, and what is wrong."""
+        """Return the path in the notation of JSON tools, and what is wrong."""
         keys = (f".{key}" if key.isidentifier() else f"[{json.dumps(key, ensure_ascii=False)}]" for key in self.path)
         return f"${''.join(keys)} {self.text}"
 
@@ -51,7 +51,7 @@ def _shown(value: Any) -> str:
 
 
 def _is_number(value: Any, low: int, high: int) -> bool:
-    if isinstance(value, str):  # fastjson reads numbers in quotes
+    if isinstance(value, str):  # fastjson accepts numbers in quotes
         digits = value.removeprefix("-")
         value = int(value) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None
     is_int = type(value) is int or (type(value) is float and value.is_integer())
@@ -78,7 +78,10 @@ _TEXT, _FLAG, _LIST = _of(str, "a text"), _of(bool, "true or false"), _of(list, 
 
 
 def _fields(named_by: str = "", **checks: Check) -> Check:
-    """An object with these fields, of which each may be missing or null; ``named_by`` is one that repeats its key."""
+    """Return a check for an object with these fields. Each field may be missing or null.
+
+    ``named_by`` is a field that must repeat the key of its object.
+    """
 
     def check(value: Any, path: tuple[str, ...]) -> Iterator[Problem]:
         if not isinstance(value, dict):
@@ -94,7 +97,7 @@ def _fields(named_by: str = "", **checks: Check) -> Check:
 
 
 def _table(of: Check, key: Check | None = None) -> Check:
-    """An object of any keys, or of those that ``key`` takes, with values that ``of`` takes."""
+    """Return a check for an object whose values pass ``of`` and whose keys pass ``key`` (None: any keys)."""
 
     def check(value: Any, path: tuple[str, ...]) -> Iterator[Problem]:
         if not isinstance(value, dict):
@@ -180,14 +183,14 @@ _CHECKS: Mapping[str, Check] = {
 
 
 def table_problems(name: str, value: dict[str, Any]) -> Iterator[Problem]:
-    """What cannot be true in the file ``name`` of ``config/``, or in its ``.bak``, that holds ``value``."""
+    """Yield the invalid values of ``value``, the object in the file ``name`` of ``config/`` or in its ``.bak``."""
     check = _CHECKS.get(name.removesuffix(".bak"))
     if check is not None:
         yield from check(value, ())
 
 
 def wrong_shape(name: str, value: dict[str, Any]) -> Problem | None:
-    """The first table in the file that is none, so that nothing in it can be used."""
+    """Return the problem of the first table that is not an object, so that nothing in it can be used, or None."""
     return next((one for one in table_problems(name, value) if len(one.path) == 1), None)
 
 
@@ -195,7 +198,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def parse_config(raw: bytes) -> dict[str, Any]:
-    """The JSON object in a file of ``config/``, as fastjson2 reads it; raises ValueError where there is none."""
+    """Parse a file of ``config/`` as fastjson2 does. Raises ValueError if it holds no JSON object."""
     value = fastjson.loads_edited(raw.decode("utf-8"), no_number=_no_number)
     if not isinstance(value, dict):
         raise ValueError("it holds something else than an object")
@@ -203,7 +206,7 @@ def parse_config(raw: bytes) -> dict[str, Any]:
 
 
 def require_tables(name: str, value: dict[str, Any]) -> dict[str, Any]:
-    """``value``, the object of the file ``name``; raises ValueError where one of its tables has another shape."""
+    """Return ``value``, the object of the file ``name``. Raises ValueError if one of its tables is not an object."""
     problem = wrong_shape(name, value)
     if problem is not None:
         raise ValueError(str(problem))
@@ -222,23 +225,23 @@ class ConfigFile:
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """The path of the file."""
         return self._file.path
 
     @property
     def has_backup(self) -> bool:
-        """Whether there is a version before it."""
+        """Whether there is a ``.bak`` file with the version before."""
         return self._file.has_backup
 
     @property
     def refused(self) -> str:
-        """Why what was loaded is not what the file holds but its backup; empty where it is."""
+        """The reason why the last load used the backup instead of the file; empty if it used the file."""
         return self._file.refused
 
     def load(self) -> dict[str, Any]:
-        """The object; empty where neither the file nor its backup holds one. Raises DiskError.
+        """Return the object, or an empty one if neither the file nor its backup holds one. Raises DiskError.
 
-        What is wrong with the file is a warning: what is read so was written by a broker, and a start goes on.
+        An unusable file is logged as a warning and does not stop a start: these files are written by a broker.
         """
         try:
             found = self.read(lambda value: require_tables(self.path.name, value))
@@ -251,14 +254,14 @@ class ConfigFile:
         return found or {}
 
     def read(self, use: Callable[[dict[str, Any]], Value], *, keeps_edits: bool = False) -> Value | None:
-        """What ``use`` makes of the object; where it raises ValueError or GantrymqError, of the one before it.
+        """Return ``use(object)``, or, if that raises ValueError or GantrymqError, ``use`` of the backup's object.
 
-        With ``keeps_edits`` the one before it only takes the place of a file that is missing or blank: what somebody
-        wrote into the file is not replaced by what is older. None where there is neither; raises DiskError, and
-        UnusableFileError where what there is will not do.
+        With ``keeps_edits`` the backup only replaces a file that is missing or blank, so that an edit by hand is never
+        replaced by older content. Returns None if there is neither file nor backup. Raises DiskError, and
+        UnusableFileError if nothing that exists can be used.
         """
         return self._file.load(lambda raw: use(parse_config(raw)), keeps_edits=keeps_edits)
 
     def save(self, value: dict[str, Any]) -> None:
-        """Replace the object; returns when that is durable. Raises DiskFullError."""
+        """Replace the object. Returns when it is durable. Raises DiskFullError."""
         self._file.replace(fastjson.dumps(value))

@@ -1,11 +1,11 @@
-"""Delayed messages: they wait in SCHEDULE_TOPIC_XXXX, queue = level - 1, until their time has come.
+"""Delayed messages: they wait in SCHEDULE_TOPIC_XXXX, queue = level - 1, until they are due.
 
-A unit's tags code there is the deliver time in milliseconds. ``config/delayOffset.json`` keeps how far each level was
-delivered; it is written now and then, and only of deliveries that are durable, so a message may be delivered again
-after a crash, never lost. (RocketMQ writes it at any time: a power cut may take a delivery that the file counts.) What
-its topic refuses for good is passed over with a warning, or nothing behind it would ever be delivered.
+The tags code of a unit there is the deliver time in milliseconds. ``config/delayOffset.json`` has how far each level is
+delivered. It is written at intervals and only covers durable deliveries, so after a crash a message may be delivered
+again, but is never lost. (RocketMQ writes it at any time: a power cut may take a delivery that the file covers.) A
+message that its topic refuses permanently is skipped with a warning; otherwise no message behind it would be delivered.
 
-Thread rule: one runner steps; offsets are read from its thread only.
+Thread rule: one runner calls ``step``. ``offsets`` is read from its thread only.
 
 Source: ScheduleMessageService.
 """
@@ -41,10 +41,12 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class ScheduleMessageService:
-    """Delivers what is due. ``put(message)`` stores it in its real topic; what fails is tried again, unless refused.
+    """Delivers messages that are due.
 
-    ``is_durable(offset)`` says whether the log is on the disk up to there, ``is_deleted(topic, offset)`` whether a
-    topic was deleted after the message at an offset was put for it: it would make the topic's queues again.
+    ``put(message)`` stores one in its real topic; failures are retried, refusals are not.
+
+    ``is_durable(offset)`` says whether the log is on the disk up to there. ``is_deleted(topic, offset)`` says whether a
+    topic was deleted after the message at an offset was put for it: a delivery would create the topic's queues again.
     """
 
     name = "ScheduleMessageService"
@@ -71,10 +73,11 @@ class ScheduleMessageService:
         self._saved_ms = 0
         self.offsets = self._load()
         self._dirty = False
-        self._waiting: tuple[int, dict[int, int]] | None = None  # to be saved, once the log is durable up to there
+        # offsets to save once the log is durable up to the first number
+        self._waiting: tuple[int, dict[int, int]] | None = None
 
     def _load(self) -> dict[int, int]:
-        """The offset of each level, corrected to what its queue has (correctDelayOffset)."""
+        """Return the saved offset of each level, limited to the range of its queue (correctDelayOffset)."""
         kept = self._file.load()
         self._version: dict[str, Any] | None = kept.get("dataVersion")
         for problem in table_problems(DELAY_OFFSET, kept):
@@ -90,7 +93,7 @@ class ScheduleMessageService:
         return offsets
 
     def step(self, now_ms: int) -> bool:
-        """Deliver what is due, some of each level; True where more is."""
+        """Deliver due messages, a limited number of each level. Returns True if more are due."""
         more = False
         for level, delay_ms in enumerate(self._delay_levels_ms, start=1):
             queue = self._queues.get(SCHEDULE_TOPIC, level - 1)
@@ -101,9 +104,9 @@ class ScheduleMessageService:
         return more
 
     def drain(self) -> None:
-        """Keep the offsets, with the log flushed before; what is not due waits for the next start."""
-        self._save(self._saved_ms)  # what had to wait
-        self._save(self._saved_ms)  # and what came after
+        """Save the offsets; the log is flushed already. Messages that are not due wait for the next start."""
+        self._save(self._saved_ms)  # offsets that waited for the log
+        self._save(self._saved_ms)  # offsets of later deliveries
 
     def _deliver(self, level: int, delay_ms: int, queue: ConsumeQueue, now_ms: int) -> bool:
         offset = min(max(self.offsets.get(level, 0), queue.min_offset), queue.max_offset)
@@ -111,9 +114,9 @@ class ScheduleMessageService:
         for unit in units.tolist():
             entry = QueueEntry(*unit)
             due_ms = queue.tags_code(entry.tags_code)
-            if is_address(due_ms):  # of an extended unit that is gone
+            if is_address(due_ms):  # the address of an extended unit that is gone
                 due_ms = self._log.pickup_store_timestamp(entry.phy_offset, entry.size_bytes) + delay_ms
-            # A deliver time further away than the level allows is no deliver time: now.
+            # A deliver time later than the level allows is invalid: deliver now.
             if now_ms < due_ms <= now_ms + delay_ms:
                 return False
             message = self._log.read(entry.phy_offset, entry.size_bytes)
@@ -125,9 +128,9 @@ class ScheduleMessageService:
         return offset < queue.max_offset and len(units) > 0
 
     def _put_due(self, message: StoredMessage) -> bool:
-        """Store the message where it was meant to go; False where that must be tried again.
+        """Store the message in its real topic. Returns False if that must be retried.
 
-        One that does not say where, or is refused there, is passed over.
+        A message without a valid real topic, or refused by it, is skipped.
         """
         topic = message.properties.get(PROPERTY_REAL_TOPIC, "")
         queue_id = _number(message.properties.get(PROPERTY_REAL_QUEUE_ID, ""))
@@ -158,7 +161,7 @@ class ScheduleMessageService:
         return result.is_stored
 
     def _save(self, now_ms: int) -> None:
-        """Save the offsets, or those that wait for the log to be durable."""
+        """Save the offsets once the log is durable up to the deliveries that they cover."""
         if self._waiting is None and self._dirty:
             self._waiting, self._dirty = (self._log.wrote_offset, dict(self.offsets)), False
         if self._waiting is None or not self._is_durable(self._waiting[0]):
@@ -171,7 +174,7 @@ class ScheduleMessageService:
 
 
 def _number(text: str) -> int:
-    """The number that ``text`` is; -1 where it is none."""
+    """Return the number that ``text`` represents, or -1 if it is not a number."""
     try:
         return parse_number(text, INT_MAX)
     except ValueError:

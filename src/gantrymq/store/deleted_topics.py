@@ -1,14 +1,14 @@
-"""Topics that were deleted, and up to where in the log their messages are: no recovery brings those back.
+"""The topics that were deleted, and the end of their messages in the log, so that recovery does not restore them.
 
-The messages of a deleted topic stay in the log until that expires, and a recovery puts whatever has no unit into its
-queue. Without a record of the deletion, the messages come back into a topic of the same name with the next start (as
-in RocketMQ 5.5.0), even one that was created again in the meantime.
+The messages of a deleted topic stay in the log until retention removes them, and recovery dispatches every record
+without a unit. Without a note of the deletion, the next start brings the messages back (as in RocketMQ 5.5.0), even
+into a topic of the same name that was created since.
 
-``config/deletedTopics.json`` keeps, by topic, where its last message lies and ends. It is written before the queues go,
-so a kill in between deletes them at the next start. An entry counts only while that message is where it was: if the log
-was cut in front of it, later messages may lie there, and none of them may be lost.
+``config/deletedTopics.json`` has, by topic, where its last message begins and ends. It is written before the queues are
+removed, so after a kill in between the next start deletes them. An entry counts only while that message is where it
+was: if the log was cut before it, later messages may be there, and none of them may be lost.
 
-Thread rule: changed by one thread at a time, under the put lock; read by the dispatcher.
+Thread rule: changed by one thread at a time, under the put lock. Read by the dispatcher.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gantrymq.store.paths import StorePaths
 _TABLE, _LAST, _END, _DELAYED = "deletedTopics", "lastOffset", "endOffset", "delayedOffset"
 _LOGGER = logging.getLogger(__name__)
 
-# The topic of the record at a physical offset, and where it ends; None where no record is.
+# Returns the topic of the record at a physical offset and the offset behind it, or None if there is no record.
 RecordAt = Callable[[int], tuple[str, int] | None]
 
 
@@ -36,10 +36,10 @@ class _Deletion(NamedTuple):
 
 
 class DeletedTopics:
-    """The deletions of the store at ``paths``. ``record_at`` reads its log, which begins at ``min_offset``.
+    """The deletions of the store at ``paths``. ``record_at`` reads the store's log, which begins at ``min_offset``.
 
-    ``ends`` is, by topic, the physical offset in front of which all its messages are deleted; ``delayed_ends`` likewise
-    for messages that were to be delivered to it later.
+    ``ends`` maps a topic to the physical offset before which all its messages are deleted. ``delayed_ends`` does the
+    same for delayed messages that wait for delivery to it.
     """
 
     def __init__(self, fs: FileSystem, paths: StorePaths, record_at: RecordAt, min_offset: int) -> None:
@@ -59,11 +59,11 @@ class DeletedTopics:
         self.delayed_ends: Mapping[str, int] = {topic: one.delayed_end for topic, one in self._deletions.items()}
 
     def add(self, topic: str, last_offset: int, end_offset: int, delayed_end: int, min_offset: int) -> None:
-        """Note that a topic is deleted; returns when that is durable. Raises DiskFullError, and OSError.
+        """Record the deletion of a topic. Returns when it is durable. Raises DiskFullError, OSError.
 
-        ``last_offset`` and ``end_offset`` are where its last message lies and ends, ``delayed_end`` is where the log
-        ends, which must be on the disk up to there. What the log, which begins at ``min_offset``, does not have any
-        more is forgotten.
+        ``last_offset`` and ``end_offset`` are where its last message begins and ends. ``delayed_end`` is the end of the
+        log, which must be on the disk up to there. Entries for messages before ``min_offset``, where the log begins,
+        are dropped.
         """
         self._deletions[topic] = _Deletion(last_offset, end_offset, delayed_end)
         self._deletions = {name: one for name, one in self._deletions.items() if one.end_offset > min_offset}

@@ -1,9 +1,9 @@
-"""How long the files of a store are, found from the files themselves where nobody said.
+"""The sizes of a store's files, found from the files themselves unless the caller gives them.
 
-The commit log and the consume queues say it plainly. An index file's length allows many pairs of slots and entries;
-the right one is proved by its content: the first entry is the one that the header names, the last one is the head of
-its chain, and a sample of entries is where the slots of their key hashes say. Slots that are few and hold few entries
-make others seem right half of the time, so one that explains clearly more rules the rest out.
+Commit log and consume queue files show their size directly. The length of an index file allows many pairs of slots and
+entries. The content proves the right pair: the first entry is the one that the header names, the last one is the head
+of its chain, and a sample of entries is where the slots of their key hashes lead. With few slots and few entries a
+wrong pair can explain half of the sample, so a pair that explains clearly more rules out the others.
 """
 
 from __future__ import annotations
@@ -32,19 +32,22 @@ UNFINISHED_SALVAGE = (
 )
 _WORDS_AN_ENTRY = ENTRY_SIZE // SLOT_SIZE
 _SAMPLED_ENTRIES = 4096
-_SAMPLED_FIRST = 64  # of what is configured: each entry that is looked at costs a page or two of the file
+_SAMPLED_FIRST = 64  # for the configured pair: each entry costs one or two pages of the file
 _PROVED_SHARE = 0.5
 _CLEARLY_MORE = 12  # entries
 _SAMPLED_QUEUE_FILES = 16
 _BESIDE_NO_STORE = {LOCK, "lost+found"}
-# What an operator, a mounted disk or a name server may have put there before the store.
+# What an operator, a mounted disk or a name server may have created before the store.
 _BESIDE_NEW_STORE = {*_BESIDE_NO_STORE, CONFIG, "namesrv", "broker.conf"}
-LEAST_LOG_FILE_BYTES = 1024  # as mappedFileSizeCommitLog
+LEAST_LOG_FILE_BYTES = 1024  # the minimum of mappedFileSizeCommitLog
 LOG_SIZE_KEY, QUEUE_SIZE_KEY = "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue"
 
 
 def require_store(fs: FileSystem, paths: StorePaths, *, creates: bool = False) -> None:
-    """Raise NotAStoreError where the root of ``paths`` holds no store, or one that a salvage has not finished."""
+    """Raise NotAStoreError if the root of ``paths`` holds no store, or one that a salvage has not finished.
+
+    With ``creates`` an empty directory, or one with only files that may precede a store, is accepted.
+    """
     root = paths.root
     if not fs.exists(root):
         raise NotAStoreError(root, "does not exist")
@@ -52,7 +55,7 @@ def require_store(fs: FileSystem, paths: StorePaths, *, creates: bool = False) -
         raise NotAStoreError(root, UNFINISHED_SALVAGE)
     present = {entry.name for entry in fs.scan(root)}
     if LOCK in present and present <= _BESIDE_NO_STORE:
-        return  # it was about to be made when its maker was killed
+        return  # its writer was killed while it created the store
     if creates and present <= _BESIDE_NEW_STORE:
         return
     if not any(fs.exists(path) for path in (*paths.commit_logs, paths.consume_queue, paths.checkpoint, paths.abort)):
@@ -62,7 +65,10 @@ def require_store(fs: FileSystem, paths: StorePaths, *, creates: bool = False) -
 def find_file_sizes(
     fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]
 ) -> MessageStoreConfig:
-    """``config`` with the sizes of commit log and consume queue files as the files say, unless they are ``given``."""
+    """Return ``config`` with the file sizes of commit log and consume queue that the files have.
+
+    A size whose key is in ``given`` stays as it is.
+    """
     queue_sizes = _some_queue_file_sizes(fs, paths.consume_queue)
     return replace(
         config,
@@ -74,10 +80,10 @@ def find_file_sizes(
 
 
 def log_file_size(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]) -> int:
-    """The size of commit log files: as :func:`settled_size`, but all of them may have been cut short.
+    """Return the size of commit log files, like :func:`settled_size`, but correct even if all files were cut short.
 
-    Files follow each other without a gap, so the distances of their names are whole sizes. One that is shorter than any
-    may be says nothing.
+    Files follow each other without a gap, so the distances between their names are multiples of the size. Files below
+    the minimum size are ignored.
     """
     files = offset_files(fs, paths.commit_logs)
     sizes = [file.size_bytes for file in files if file.size_bytes >= LEAST_LOG_FILE_BYTES]
@@ -87,10 +93,11 @@ def log_file_size(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig,
 
 
 def settled_size(key: str, configured: int, sizes: list[int], given: Collection[str]) -> int:
-    """The size of files, of which these are found: ``configured`` where the key is ``given``, else what most have.
+    """Return the file size for ``key``: ``configured`` if the key is ``given``, else the most frequent one of
+    ``sizes``.
 
-    Raises ConfigError where the key is given and all files have one other size. A single file that is shorter may be
-    one that was cut short.
+    Raises ConfigError if the key is given and all files have one other size. A single shorter file is accepted: it may
+    have been cut short.
     """
     usual = usual_size(sizes)
     if key not in given:
@@ -101,13 +108,13 @@ def settled_size(key: str, configured: int, sizes: list[int], given: Collection[
 
 
 def usual_size(sizes: list[int]) -> int:
-    """The size that most files have, of several the largest; 0 where none has any."""
+    """Return the most frequent size, the largest of equally frequent ones, or 0 if no file has a size."""
     counted = [size for size in sizes if size]
     return max(sorted(set(counted), reverse=True), key=counted.count) if counted else 0
 
 
 def _some_queue_file_sizes(fs: FileSystem, directory: Path) -> list[int]:
-    """The sizes of some files, so that one that is damaged does not count for all."""
+    """Return the sizes of some files, so that one damaged file does not decide alone."""
     sizes: list[int] = []
     for topic, queue_id in queue_directories(fs, directory):
         found = [file.size_bytes for file in offset_files(fs, [directory / topic / str(queue_id)])]
@@ -120,11 +127,13 @@ def _some_queue_file_sizes(fs: FileSystem, directory: Path) -> list[int]:
 def find_index_geometry(
     fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, given: Collection[str]
 ) -> MessageStoreConfig:
-    """``config`` with the index geometry that the files prove, unless it is ``given``.
+    """Return ``config`` with the index geometry that the files prove. Keys in ``given`` stay as they are.
 
-    Raises AmbiguousGeometryError where more than one pair is left, and ConfigError where the given keys rule out the
-    pair that the files prove. A store without index files keeps its settings, and so does one whose files prove
-    nothing: a power cut may have taken the newest entry, and what is no whole file is made again.
+    A store without index files keeps its settings. So does a store whose files prove nothing: a power cut may have
+    taken the newest entry, and an invalid file is rebuilt.
+
+    Raises AmbiguousGeometryError if more than one pair is left, and ConfigError if the given keys exclude the pair that
+    the files prove.
     """
     pairs: list[tuple[int, int]] | None = None
     entries = [
@@ -152,7 +161,7 @@ def find_index_geometry(
 def _require_no_other_pair(
     fs: FileSystem, paths: StorePaths, entries: list[Entry], config: MessageStoreConfig, given: Collection[str]
 ) -> None:
-    """Raise ConfigError where a geometry is given, no file has it, and a file proves another."""
+    """Raise ConfigError if a geometry is given, no file has it, and a file proves another one."""
     keys = [key for key in INDEX_KEYS if key in given]
     for entry in entries if keys else ():
         found = _pairs_of(fs, paths.index / entry.name, None, config, ())
@@ -169,21 +178,21 @@ def _pairs_of(
     config: MessageStoreConfig,
     given: Collection[str],
 ) -> list[tuple[int, int]]:
-    """Which of ``pairs`` (None: of all) the file at ``path`` may have."""
+    """Return those of ``pairs`` (None: all possible pairs) that the file at ``path`` may have."""
     file = fs.open(path)
     try:
         array = file.map()
         if len(array) < HEADER_SIZE:
             return []
         file.fetch(0, HEADER_SIZE)
-        if file.lost_in(0, HEADER_SIZE) is not None:  # zeros in its place would fit every geometry
+        if file.lost_in(0, HEADER_SIZE) is not None:  # the zeros of a lost header would fit every geometry
             return []
         usual = (config.max_hash_slot_num, config.max_index_num)
         if pairs is None:
             first = _sample(array, _SAMPLED_FIRST)
             _fetch_sample(file, array, usual, first)
             if _count_explained(array, usual, first) == first.size:
-                # What is configured fits, also a file that a kill left empty; the search is for other geometries.
+                # The configured pair fits, also in a file that a kill left empty. The search is for other geometries.
                 return [usual]
             file.fetch(0, data_end(file, 0, len(array)))
             pairs = _keep_given(_candidate_pairs(array), config, given)
@@ -211,25 +220,25 @@ def _keep_given(
 
 
 def _candidate_pairs(array: Bytes) -> list[tuple[int, int]]:
-    """Every (slots, entries) that the length allows and that the first and the last entry do not rule out."""
+    """Return every (slots, entries) that fits the length and that the first and last entry do not exclude."""
     if len(array) < HEADER_SIZE or (len(array) - HEADER_SIZE) % SLOT_SIZE:
         return []
     header = decode_header(array[:HEADER_SIZE].data)
     words = array[HEADER_SIZE:].view(">i4")
-    # slots + 5 × entries = words, with room for the entries that are there.
+    # slots + 5 × entries = words, with room for the entries that the header counts.
     most_slots = len(words) - _WORDS_AN_ENTRY * max(header.index_count, 2)
     slots = np.arange(len(words) % _WORDS_AN_ENTRY or _WORDS_AN_ENTRY, most_slots + 1, _WORDS_AN_ENTRY)
     newest = header.index_count - 1
     if newest >= 1:
         slots = slots[_phy_offsets(words, slots, 1) == header.begin_phy_offset]
-        # Where the first record lies at 0, an entry that was never written must not pass for its own.
+        # If the first record is at offset 0, an entry that was never written must not be taken for its entry.
         is_written = words[slots + _WORDS_AN_ENTRY] != 0
         slots = slots[is_written] if is_written.any() else slots
-        for word in range(_WORDS_AN_ENTRY):  # nobody writes entry 0
+        for word in range(_WORDS_AN_ENTRY):  # entry 0 is never written
             slots = slots[words[slots + word] == 0]
         hashes = words[slots + _WORDS_AN_ENTRY * newest]
         slots, hashes = slots[hashes >= 0], hashes[hashes >= 0]
-        # At a kill the slot may be ahead of the header by the entry that was just going in.
+        # After a kill the slot may be ahead of the header by the entry that was being written.
         slots = slots[words[hashes % slots] >= newest]
     return [(int(count), (len(words) - int(count)) // _WORDS_AN_ENTRY) for count in slots]
 
@@ -241,14 +250,14 @@ def _phy_offsets(words: NDArray[np.int32], slots: NDArray[np.int64], number: int
 
 
 def _sample(array: Bytes, most: int) -> NDArray[np.int64]:
-    """The numbers of the entries that are looked at, at most so many: different ones, rising."""
+    """Return up to ``most`` distinct entry numbers, rising and spread over the file."""
     count = decode_header(array[:HEADER_SIZE].data).index_count
     numbers = np.linspace(1, count - 1, min(max(count - 1, 0), most)).astype(np.int64)
-    return numbers[np.diff(numbers, prepend=0) > 0]  # np.unique brings in numpy.ma, which takes 14 ms
+    return numbers[np.diff(numbers, prepend=0) > 0]  # np.unique imports numpy.ma, which takes 14 ms
 
 
 def _fetch_sample(file: File, array: Bytes, pair: tuple[int, int], numbers: NDArray[np.int64]) -> None:
-    """Bring what :func:`_count_explained` looks at into memory. Raises DiskError."""
+    """Read the bytes that :func:`_count_explained` examines into memory. Raises DiskError."""
     if file_size(*pair) != len(array):
         return
     for number in numbers.tolist():
@@ -259,11 +268,10 @@ def _fetch_sample(file: File, array: Bytes, pair: tuple[int, int], numbers: NDAr
 
 
 def _count_explained(array: Bytes, pair: tuple[int, int], numbers: NDArray[np.int64]) -> int:
-    """How many of the entries with these numbers a geometry explains; -1 where it does not fit the file at all.
+    """Return how many of these entries a geometry explains, or -1 if it does not fit the file at all.
 
-    An entry is explained when the slot of its hash names it or a newer one, and an older one precedes it. The true
-    geometry explains all of them, or nearly all in a file whose header was old when its broker was killed and that
-    was written on.
+    An entry is explained if the slot of its hash leads to it or to a newer one, and its predecessor is older. The true
+    geometry explains all of them, or nearly all if the broker was killed with an old header and the file was continued.
     """
     if file_size(*pair) != len(array) or decode_header(array[:HEADER_SIZE].data).index_count > pair[1]:
         return -1

@@ -1,4 +1,4 @@
-"""Reading messages: by queue offset, physical offset, message id, key and time, for the writer and the reader.
+"""Reads messages by queue offset, physical offset, message id, key and time, for the writer and the reader.
 
 Thread rule: any number of threads, while one writer appends and dispatches.
 
@@ -25,7 +25,7 @@ _ENTRIES_A_READ = 512
 
 @dataclass(slots=True)
 class GetMessageResult:
-    """What a get found: ``messages`` in queue order, and where to go on."""
+    """The result of a get: ``messages`` in queue order, and the queue offset at which to continue."""
 
     status: GetMessageStatus
     next_begin_offset: int
@@ -35,7 +35,7 @@ class GetMessageResult:
 
 
 class TagFilter:
-    """A tag expression: ``*``, or tags joined by ``||``. Tags are compared by hash code first, then by text."""
+    """A tag expression: ``*``, or tags joined by ``||``. Hash codes are compared first, then the text."""
 
     def __init__(self, expression: str) -> None:
         self._tags = frozenset(tag.strip() for tag in expression.split("||") if tag.strip())
@@ -43,12 +43,12 @@ class TagFilter:
         self.matches_all = not self._tags or "*" in self._tags
 
     def matches_tags(self, tags: str) -> bool:
-        """Whether a message with these tags does match."""
+        """Whether a message with these tags matches."""
         return self.matches_all or tags in self._tags
 
 
 class MessageLookup:
-    """Reads over a log and its queues; ``index`` is asked for only when a query comes."""
+    """Reads from a log and its queues. ``index()`` is called only when a query comes."""
 
     def __init__(
         self,
@@ -65,14 +65,17 @@ class MessageLookup:
     def get(
         self, topic: str, queue_id: int, offset: int, max_msgs: int, max_bytes: int, tags: TagFilter | None
     ) -> GetMessageResult:
-        """Messages of a queue from ``offset`` on (DefaultMessageStore.getMessage)."""
+        """Return messages of a queue from ``offset`` on (DefaultMessageStore.getMessage)."""
         queue, result = self.begin(topic, queue_id, offset)
         if queue is not None:
             self._fill(queue, result, max_msgs, min(max(max_bytes, 100), MAX_PULL_BYTES), tags)
         return result
 
     def begin(self, topic: str, queue_id: int, offset: int) -> tuple[ConsumeQueue | None, GetMessageResult]:
-        """The queue if it has something at ``offset``, and a result that says where it begins and ends, and why not."""
+        """Return the queue if it has a unit at ``offset``, and a result with the queue's bounds.
+
+        Without such a unit the queue is None, and the status of the result has the reason.
+        """
         queue = self.queues.get(topic, queue_id)
         if queue is None:
             return None, GetMessageResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0)
@@ -91,11 +94,11 @@ class MessageLookup:
         self, queue: ConsumeQueue, result: GetMessageResult, max_msgs: int, max_bytes: int, tags: TagFilter | None
     ) -> None:
         total_bytes = 0
-        # So many units at most are looked at: a filter that matches nothing must not hold a caller for ever.
+        # The number of examined units is limited: a filter that matches nothing must not hold a caller for ever.
         look_at = max(self.config.max_filter_message_size_bytes // UNIT_SIZE, max_msgs)
         gone_until = -1
         tags = None if tags is None or tags.matches_all else tags
-        # Without a filter no more units are read than are taken, and the one that shows that all are.
+        # Without a filter, read only the units that are returned and one more, which shows whether the queue goes on.
         at_once = _ENTRIES_A_READ if tags is not None else min(max(max_msgs, 0) + 1, _ENTRIES_A_READ)
         for offset, entry in self.iterate(queue, result.next_begin_offset, result.max_offset, at_once):
             full = len(result.messages) >= max_msgs or total_bytes + entry.size_bytes > max_bytes
@@ -119,7 +122,9 @@ class MessageLookup:
     def iterate(
         self, queue: ConsumeQueue, begin: int, end: int, at_once: int = _ENTRIES_A_READ
     ) -> Iterator[tuple[int, QueueEntry]]:
-        """(queue offset, unit) from ``begin`` to ``end`` or to where the queue ends, read ``at_once``."""
+        """Yield (queue offset, unit) from ``begin`` up to ``end`` or the end of the queue, reading ``at_once`` units a
+        time.
+        """
         while begin < end:
             units = queue.entries(begin, min(end - begin, at_once))
             if not len(units):
@@ -129,17 +134,19 @@ class MessageLookup:
                 begin += 1
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """The first offset of a queue; 0 where it is not there (RocketMQ makes the queue when it looks for it)."""
+        """Return the first offset of a queue, or 0 if it does not exist (RocketMQ creates the queue when it looks it
+        up).
+        """
         queue = self.queues.get(topic, queue_id)
         return queue.min_offset if queue is not None else 0
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Behind the last unit of a queue; 0 where it is not there."""
+        """Return the offset behind the last unit of a queue, or 0 if the queue does not exist."""
         queue = self.queues.get(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
     def unit_at(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
-        """(physical offset, size, tags code) at a queue offset, or None."""
+        """Return (physical offset, size in bytes, tags code) at a queue offset, or None."""
         queue = self.queues.get(topic, queue_id)
         entry = queue.entry(offset) if queue is not None and offset >= 0 else None
         if queue is None or entry is None or offset >= queue.max_offset:
@@ -147,12 +154,12 @@ class MessageLookup:
         return entry.phy_offset, entry.size_bytes, queue.tags_code(entry.tags_code)
 
     def store_timestamp_ms(self, topic: str, queue_id: int, offset: int) -> int:
-        """When the message at a queue offset was stored; -1 where there is none."""
+        """Return the store time (ms) of the message at a queue offset, or -1 if there is no message."""
         unit = self.unit_at(topic, queue_id, offset)
         return self.log.pickup_store_timestamp(unit[0], unit[1]) if unit is not None else -1
 
     def has_match(self, topic: str, queue_id: int, begin: int, end: int, tags_codes: Collection[int] | None) -> bool:
-        """Whether a unit from ``begin`` to ``end`` may have a wanted tags code (None: any)."""
+        """Whether a unit from ``begin`` to ``end`` may have one of the ``tags_codes`` (None: any)."""
         queue = self.queues.get(topic, queue_id)
         if queue is None or begin >= end:
             return False
@@ -161,15 +168,18 @@ class MessageLookup:
         return any(queue.may_be(entry.tags_code, tags_codes) for _, entry in self.iterate(queue, begin, end))
 
     def by_offset(self, phy_offset: int) -> StoredMessage | None:
-        """The message at a physical offset, or None (lookMessageByOffset)."""
+        """Return the message at a physical offset, or None (lookMessageByOffset)."""
         return self.log.read(phy_offset)
 
     def by_id(self, msg_id: str) -> StoredMessage | None:
-        """The message of an offset message id, or None; raises ValueError where that is no such id."""
+        """Return the message with an offset message id, or None. Raises ValueError if ``msg_id`` is not such an id."""
         return self.log.read(parse_message_id(msg_id)[1])
 
     def query_offsets(self, topic: str, key: str, begin_ms: int, end_ms: int, max_num: int | None) -> list[int]:
-        """Physical offsets that the index answers with, newest first, at most ``max_num`` (maxMsgsNumBatch)."""
+        """Return the physical offsets that the index has for a key, newest first.
+
+        At most ``max_num`` are returned (None: maxMsgsNumBatch).
+        """
         index = self._index()
         limit = self.config.max_msgs_num_batch if max_num is None else max(max_num, 0)
         return index.query(topic, key, limit, begin_ms, end_ms) if index is not None else []
@@ -177,14 +187,18 @@ class MessageLookup:
     def query(
         self, topic: str, key: str, begin_ms: int = 0, end_ms: int = EVERYTHING_MS, max_num: int | None = None
     ) -> list[StoredMessage]:
-        """Messages under a key, newest first; those whose hash alone is the same stay in, as with RocketMQ."""
+        """Return the messages under a key, newest first.
+
+        Like RocketMQ, it keeps messages that only share the key's hash.
+        """
         offsets = self.query_offsets(topic, key, begin_ms, end_ms, max_num)
         return [message for message in map(self.log.read, offsets) if message is not None]
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """The first queue offset whose message was stored at ``timestamp_ms`` or later; max_offset where none was.
+        """Return the first queue offset whose message was stored at ``timestamp_ms`` or later, or max_offset if none
+        was.
 
-        0 for a queue that is not there.
+        Returns 0 if the queue does not exist.
         """
         queue = self.queues.get(topic, queue_id)
         if queue is None:
@@ -202,34 +216,34 @@ class MessageLookup:
 
 
 class ReadingStore:
-    """What can be asked of an open store. Every method may be called from any thread.
+    """The read methods of an open store. Every method may be called from any thread.
 
-    ``lookup`` reads the same below this: units of queues, and bytes of the log.
+    ``lookup`` gives lower-level access: units of queues, and bytes of the log.
     """
 
     lookup: MessageLookup
 
     @property
     def min_phy_offset(self) -> int:
-        """The first physical offset; -1 while the log is empty."""
+        """The first physical offset, or -1 while the log is empty."""
         return self.lookup.log.min_offset
 
     @property
     def max_phy_offset(self) -> int:
-        """Behind the last record that can be read."""
+        """The physical offset behind the last record that can be read."""
         return self.lookup.log.max_offset
 
     def queues(self) -> list[tuple[str, int, int, int]]:
-        """(topic, queue id, min offset, max offset) of every queue, sorted."""
+        """Return (topic, queue id, min offset, max offset) of every queue, sorted."""
         queues = self.lookup.queues
         return [(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset) for queue in queues]
 
     def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """The first offset of a queue; 0 where the store has no such queue."""
+        """Return the first offset of a queue, or 0 if the store has no such queue."""
         return self.lookup.min_offset(topic, queue_id)
 
     def max_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """Behind the last message of a queue that can be read; 0 where the store has no such queue."""
+        """Return the offset behind the last readable message of a queue, or 0 if the store has no such queue."""
         return self.lookup.max_offset(topic, queue_id)
 
     def get(
@@ -242,33 +256,36 @@ class ReadingStore:
         max_bytes: int = MAX_PULL_BYTES,
         tags: str = "*",
     ) -> GetMessageResult:
-        """Messages of a queue from ``offset`` on that match ``tags`` ("A || B"), within both limits."""
+        """Return messages of a queue from ``offset`` on that match ``tags`` ("A || B"), within both limits."""
         return self.lookup.get(topic, queue_id, offset, max_msgs, max_bytes, TagFilter(tags))
 
     def message_at(self, phy_offset: int) -> StoredMessage | None:
-        """The message at a physical offset, or None."""
+        """Return the message at a physical offset, or None."""
         return self.lookup.by_offset(phy_offset)
 
     def message_by_id(self, msg_id: str) -> StoredMessage | None:
-        """The message of an offset message id, or None; raises ValueError where that is no such id."""
+        """Return the message with an offset message id, or None. Raises ValueError if ``msg_id`` is not such an id."""
         return self.lookup.by_id(msg_id)
 
     def query(
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = EVERYTHING_MS, max_num: int | None = None
     ) -> list[StoredMessage]:
-        """Messages under a key within a time, newest first, at most ``max_num`` (maxMsgsNumBatch)."""
+        """Return the messages under a key that were stored between ``begin_ms`` and ``end_ms``, newest first.
+
+        At most ``max_num`` are returned (None: maxMsgsNumBatch).
+        """
         return self.lookup.query(topic, key, begin_ms, end_ms, max_num)
 
     def query_offsets(
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = EVERYTHING_MS, max_num: int | None = None
     ) -> list[int]:
-        """What the index answers: physical offsets, newest first; some may point at what is gone."""
+        """Return the physical offsets that the index has for a key, newest first. Some may lead to removed records."""
         return self.lookup.query_offsets(topic, key, begin_ms, end_ms, max_num)
 
     def store_timestamp_ms(self, topic: str, queue_id: int, offset: int) -> int:
-        """When the message at a queue offset was stored; -1 where there is none."""
+        """Return the store time (ms) of the message at a queue offset, or -1 if there is no message."""
         return self.lookup.store_timestamp_ms(topic, queue_id, offset)
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """The first queue offset stored at ``timestamp_ms`` or later; max_offset where there is none."""
+        """Return the first queue offset stored at ``timestamp_ms`` or later, or max_offset if there is none."""
         return self.lookup.offset_at(topic, queue_id, timestamp_ms)

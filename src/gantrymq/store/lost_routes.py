@@ -1,7 +1,7 @@
-"""Topics whose messages no client reaches, for the broker's table of topics is lost.
+"""Finds topics that no client can reach because the broker's table of topics is lost.
 
-A broker keeps the table in ``config/topics.json``. Where the file is missing or blank, the broker knows no route to the
-topics that the consume queues have, until a producer or an operator creates them again.
+A broker keeps the table in ``config/topics.json``. If the file is missing or blank, the broker has no route to the
+topics of the consume queues until a producer or an operator creates them again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BLANK = b"\0 \t\r\n"
 
 
 def user_topics(fs: FileSystem, consume_queue: Path) -> set[str]:
-    """The topics below ``consume_queue`` that have a queue file, without those that a broker makes by itself."""
+    """Return the topics below ``consume_queue`` that have a queue file, without those that a broker creates itself."""
     return {
         topic
         for topic, queue_id in queue_directories(fs, consume_queue)
@@ -34,10 +34,9 @@ def user_topics(fs: FileSystem, consume_queue: Path) -> set[str]:
 
 
 def lost_routes(fs: FileSystem, paths: StorePaths) -> str | None:
-    """What to say of ``config/`` where it has lost the table of topics; None where it has not.
+    """Return a description of the lost table of topics, or None if the table is not lost.
 
-    A store that no broker has opened has no such table and has lost none: it has no ``config/``, or one without any of
-    the broker's tables.
+    A store that no broker has opened has not lost a table: it has no ``config/``, or one without any broker table.
     """
     if all(entry.name != paths.config.name for entry in fs.scan(paths.root)):
         return None
@@ -51,7 +50,7 @@ def lost_routes(fs: FileSystem, paths: StorePaths) -> str | None:
 
 
 def describe(topics: Collection[str]) -> str:
-    """The text about ``topics`` without a route."""
+    """Return the text about ``topics`` without a route."""
     topic = "topic has" if len(topics) == 1 else "topics have"
     shown = ", ".join(sorted(topics)[:3]) + (", …" if len(topics) > 3 else "")
     return (

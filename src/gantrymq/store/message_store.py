@@ -1,4 +1,4 @@
-"""The message store for writing: the one place that knows all the parts, and the order they start and stop in.
+"""The message store for writing. It alone has all the parts, and starts and stops them in order.
 
     with MessageStore.open("/data/store") as store:
         store.put(Message("orders", b"body", tags="paid", keys=["4711"]))
@@ -78,25 +78,25 @@ _SYNCING_SERVICES = (
 )
 
 
-# The service that failed, the error, and whether the store takes nothing more.
+# Called with (service name, error, whether the store takes no more puts).
 OnFailure = Callable[[str, Exception, bool], None]
 
 
 class DeletedQueues(NamedTuple):
-    """How many queues a deletion removed, and how many messages these had."""
+    """How many queues a deletion removed, and how many messages they had."""
 
     queues: int
     messages: int
 
 
 class _Configured(Protocol):
-    """A part that reads its settings anew each time it goes by them."""
+    """A part that reads ``config`` again at each use, so that it can be replaced."""
 
     config: MessageStoreConfig
 
 
 def _store_host_of(config: MessageStoreConfig) -> Host:
-    """brokerIP1 and listenPort; raises ConfigError where they are no address."""
+    """Return brokerIP1 and listenPort as a host. Raises ConfigError if they are not an address."""
     ip = f"[{config.broker_ip1}]" if ":" in config.broker_ip1 else config.broker_ip1
     try:
         return Host.parse(f"{ip}:{config.listen_port}")
@@ -107,9 +107,11 @@ def _store_host_of(config: MessageStoreConfig) -> Host:
 class MessageStore(WritingStore):
     """An open store. Make one with :meth:`open`; close it, or use it as a context manager.
 
-    Thread rule: every method may be called from any thread. ``put`` returns when the message is acknowledged as
-    flushDiskType says: SYNC_FLUSH, its bytes are on the disk; ASYNC_FLUSH, they are in the page cache, so they survive
-    the end of this process but not a power cut. A message can be got once it is dispatched, a moment later.
+    ``put`` returns when the message is acknowledged as flushDiskType says. With SYNC_FLUSH its bytes are on the disk.
+    With ASYNC_FLUSH they are in the page cache, so they survive the end of this process but not a power cut. A message
+    can be read once it is dispatched, a moment later.
+
+    Thread rule: every method may be called from any thread.
     """
 
     def __init__(
@@ -138,7 +140,7 @@ class MessageStore(WritingStore):
         self._log_cleaner: CleanCommitLogService | None = None
         self.failures: list[tuple[str, Exception]] = []
         paths.require_own_log(config)
-        self._store_host = _store_host_of(config)  # a bad address is said before anything is touched
+        self._store_host = _store_host_of(config)  # raises for a bad address before anything is touched
         fs.make_directory(path)
         self._lock = fs.lock(paths.lock, LOCK_TEXT)
         try:
@@ -164,19 +166,20 @@ class MessageStore(WritingStore):
         housekeeping: bool = True,
         accepts_missing_end: bool = False,
     ) -> MessageStore:
-        """Open the store at ``path`` for writing, recovering it first; make it where it is missing (``create``).
+        """Open the store at ``path`` for writing and recover it first. With ``create`` it is created if missing.
 
-        File sizes are what the files of an existing store say; ``given`` names RocketMQ keys whose value in ``config``
-        must hold instead. ``progress(step, done_bytes, total_bytes)`` hears of the recovery, ``on_arrival(topic,
-        queue_id, max_offset)`` of each queue that grew, from the dispatcher's thread, ``on_failure(service, error,
-        is_final)`` of each new entry of ``failures``, from the thread that failed; after a final one the store takes
-        nothing more. With ``housekeeping`` what is
-        old is deleted and what was delayed is delivered while the store is open. With ``accepts_missing_end`` a store
-        is opened of whose log the newest files are missing: what leads there is cut, and the caller says so.
+        File sizes are taken from the files of an existing store; ``given`` names RocketMQ keys whose value in
+        ``config`` must hold instead. With ``housekeeping`` retention and the delivery of delayed messages run while the
+        store is open. With ``accepts_missing_end`` a store opens although the newest files of its log are missing: the
+        units that lead there are cut, and the caller must report that.
+
+        Callbacks: ``progress(step, done_bytes, total_bytes)`` during recovery. ``on_arrival(topic, queue_id,
+        max_offset)`` for each queue that grew, from the dispatcher's thread. ``on_failure(service, error, is_final)``
+        for each new entry of ``failures``, from the thread that failed; after a final one the store takes no more puts.
 
         Raises NotAStoreError, StoreLockedError, MissingLogError, MissingFileError, MisfiledQueueError,
-        WrongFileSizeError, AmbiguousGeometryError, StorePermissionError, DiskFullError. After any but the last the
-        store is as it was; after that it is one that a kill has left.
+        WrongFileSizeError, AmbiguousGeometryError, StorePermissionError, DiskFullError. After DiskFullError the store
+        is as after a kill; after the others it is unchanged.
         """
         path = Path(path)
         files = fs or RealFileSystem()
@@ -212,11 +215,11 @@ class MessageStore(WritingStore):
         now_ms = self._clock.now_ms()
         self.accepted, self.notes = require_whole_log(fs, paths, sizes, now_ms, accepts_end=accepts_missing_end)
         for directory in paths.writable_commit_logs[1:] and paths.writable_commit_logs:
-            fs.make_directory(directory)  # how full its disk is counts before it has a file
+            fs.make_directory(directory)  # DiskSpace measures its disk before it has a file
         ReadySwap(fs, paths).finish()
         parts = load_parts(fs, paths, config, given, self._clock.now_ms(), self._equip)
         require_own_queues(fs, parts)
-        if config.enable_consume_queue_ext and parts.last_exit_ok:  # a crash may have taken them
+        if config.enable_consume_queue_ext and parts.last_exit_ok:  # after a crash they may be missing
             require_ext_files(fs, paths, config.mapped_file_size_consume_queue_ext)
         self._log, self._queues, self._checkpoint = parts.log, parts.queues, parts.checkpoint
         index, dropped = (
@@ -233,7 +236,7 @@ class MessageStore(WritingStore):
             deleted_ends=lambda: parts.deleted.ends,
         )
         self._deleted = parts.deleted
-        self._delayed_ends: dict[str, int] = {}  # the same for topics deleted since the start, without messages too
+        self._delayed_ends: dict[str, int] = {}  # like delayed_ends, for all topics deleted since the start
         self._index_dispatcher = IndexDispatcher(index, index.end_phy_offset) if index is not None else None
         recovery = Recovery(
             parts.log,
@@ -252,9 +255,9 @@ class MessageStore(WritingStore):
             self.recovery: RecoveryReport = recovery.run()
         except BaseException:
             if index is not None:
-                index.close()  # a thread may write into it, and the lock goes next
+                index.close()  # a thread may still write into it, and the lock is released next
             raise
-        if not parts.config.duplication_enable:  # what is not confirmed yet is not in the queues
+        if not parts.config.duplication_enable:  # unconfirmed records are not in the queues
             self._set_groups_back()
         self._log.queue.reserve_rest()
         self._log.queue.flush_all()
@@ -263,7 +266,7 @@ class MessageStore(WritingStore):
         )
 
     def _set_groups_back(self) -> None:
-        """No group may be ahead of its queue when the next message gets an offset."""
+        """Set groups that are ahead of their queue back to its end, before the next message gets an offset."""
         ahead = self.recovery.find_groups_ahead(self._fs, self._paths, self._queues)
         set_back(self._fs, self._paths, ahead)
         for one, end in ahead:
@@ -271,17 +274,17 @@ class MessageStore(WritingStore):
             _LOGGER.warning(text, one.name, one.offset, one.topic, one.queue_id, end)
 
     def _write_abort(self) -> None:
-        """Say that the store is open: whoever finds this file knows that its writer did not end cleanly."""
+        """Create the ``abort`` file. If a start finds it, the writer before did not end cleanly."""
         file = self._fs.open(self._paths.abort, writable=True, create=True)
         file.resize(0)
-        with suppress(DiskFullError):  # its being there is what counts, and on a full disk there is room for a name
+        with suppress(DiskFullError):  # only its existence counts, and a full disk still has room for a name
             file.write_at(0, str(os.getpid()).encode("ascii"))
         file.sync()
         file.close()
         self._fs.sync_directory(self._paths.root)
 
     def _equip(self, file: MappedFile) -> None:
-        """A new commit log file gets a write buffer where transientStorePoolEnable is on."""
+        """Give a new commit log file a write buffer if transientStorePoolEnable is on."""
         if self._pool is not None:
             lend_buffer(self._pool, file, fail_fast=self.flush_policy.fails_without_buffer)
 
@@ -315,8 +318,8 @@ class MessageStore(WritingStore):
         self._configured: list[_Configured] = [policy, self.lookup, self._space]
         self._reput_runner = self._runner(self._reput, rest_ms=self._reput.rest_ms, by_calendar=True)
         self._commit_runner = self._runner(commit)
-        # The order of starting and of stopping: what writes a thing is drained before what flushes it, and what
-        # vouches for it after that. Nobody puts any more when they stop.
+        # The order of starting and stopping: a writer is drained before the service that flushes its data, and that
+        # before the checkpoint. No put comes any more when they stop.
         self._runners = [
             self._runner(AllocateMappedFileService(log, warm=config.warm_maped_file_enable)),
             self._commit_runner,
@@ -335,10 +338,11 @@ class MessageStore(WritingStore):
         return StoreWatch(self._fs, directories, paths.lock, self._lock, self._log, lambda: self._index)
 
     def _last_timestamp_ms(self) -> int:
-        """The store time of the newest message that a queue has; 0 where none is, or where it is minutes ahead.
+        """Return the store time (ms) of the newest dispatched message, or 0 if there is none or it is over a minute
+        ahead.
 
-        That is a clock that was wrong, or a flipped bit. Gone on from, it would be the time of every message until
-        the clock is there, and what is delayed meanwhile would be delivered at once, as after a clock that was set
+        A time that far ahead comes from a wrong clock or a flipped bit. If it were continued, every message would get
+        it until the clock reaches it, and delayed messages would be delivered at once, as after a clock that was set
         back (correctDeliverTimestamp).
         """
         message = self._log.read(self._queues.last_phy_offset)
@@ -377,7 +381,7 @@ class MessageStore(WritingStore):
         return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE) if self._closed else self.put(message)
 
     def _is_deleted(self, topic: str, phy_offset: int) -> bool:
-        """Whether a topic was deleted after the delayed message at an offset was put for it."""
+        """Whether the topic was deleted after the delayed message at ``phy_offset`` was put for it."""
         return phy_offset < max(self._deleted.delayed_ends.get(topic, 0), self._delayed_ends.get(topic, 0))
 
     def _is_durable(self, offset: int) -> bool:
@@ -389,15 +393,15 @@ class MessageStore(WritingStore):
         return ServiceRunner(service, self._clock, self._note_failure, rest_ms=rest_ms, by_calendar=by_calendar)
 
     def _note_failure(self, name: str, error: Exception) -> None:
-        """Keep the last failures. After a failed sync nobody knows what is on the disk.
+        """Record a failure. After a failed sync the state of the disk is unknown, so the store takes no more puts.
 
-        A later sync may well succeed without the pages that the failed one gave up. So no more puts are taken, the
-        checkpoint vouches for nothing new, and the next open has to recover.
+        A later sync may succeed although the kernel has dropped the pages of the failed one. The checkpoint is
+        therefore frozen too, and the next open must recover.
         """
         is_repeated = any(str(error) == str(other) for _, other in self.failures)
-        if not self.failures or self.failures[-1][1] is not error:  # the service's runner brings it once more
+        if not self.failures or self.failures[-1][1] is not error:  # the service's runner reports it again
             self.failures = [*self.failures[-_FAILURES_KEPT:], (name, error)]
-        syncing = name in _SYNCING_SERVICES and not isinstance(error, DiskFullError)  # which is tried again
+        syncing = name in _SYNCING_SERVICES and not isinstance(error, DiskFullError)  # a full disk is retried
         if syncing or isinstance(error, SyncFailedError):
             self._flush_failed = True
             self._checkpoint.freeze()
@@ -408,21 +412,23 @@ class MessageStore(WritingStore):
         return self._confirm_offset if self.config.duplication_enable else self._log.max_offset
 
     def reconfigure(self, config: MessageStoreConfig) -> None:
-        """Go by other settings from now on. Raises ConfigError where one differs that is read ``at_start`` alone."""
+        """Use other settings from now on. Raises ConfigError if one differs that is only read ``at_start``."""
         require_same_at_start(self.config, config)
         self.config = config
         for part in self._configured:
             part.config = config
         for runner in self._runners:
-            runner.wake()  # it may sleep for as long as it was to until now
+            runner.wake()  # it may sleep for its old interval
 
     # Stop
 
     def close(self) -> None:
         """Stop writing, dispatch and flush everything, write the checkpoint and remove ``abort``.
 
-        Where that fails the error is raised and ``abort`` stays, so that the next open recovers; it stays too where a
-        sync has failed before (see ``failures``). Closing twice is harmless.
+        A second call does nothing.
+
+        If that fails, the error is raised and ``abort`` stays, so that the next open recovers. ``abort`` also stays if
+        a sync has failed before (see ``failures``).
         """
         with self._put_lock:
             if self._closed:
@@ -439,7 +445,7 @@ class MessageStore(WritingStore):
                 self._fs.remove(self._paths.abort)
             self._fs.sync_directory(self._paths.root)
         finally:
-            # Where a drain failed the services behind it still run, and must not outlive the lock.
+            # After a failed drain the later services still run. They must not outlive the lock.
             for runner in self._runners:
                 runner.abandon()
             if self._index is not None:
@@ -449,13 +455,13 @@ class MessageStore(WritingStore):
             self._lock.release()
 
     def __enter__(self) -> MessageStore:
-        """Itself."""
+        """Return the store."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
+        """Close the store."""
         self.close()
 
     # Writing
@@ -482,9 +488,9 @@ class MessageStore(WritingStore):
         return request
 
     def delete_expired_files(self) -> None:
-        """Let retention, if there is housekeeping, delete what is expired at any hour, for its next twenty runs.
+        """Let retention delete expired files at any hour in its next twenty runs. Without housekeeping nothing happens.
 
-        RocketMQ's deleteFilesManually.
+        Source: deleteFilesManually.
         """
         if self._log_cleaner is not None:
             self._log_cleaner.delete_manually()
@@ -492,23 +498,23 @@ class MessageStore(WritingStore):
     # Deleting
 
     def delete_topic(self, topic: str) -> DeletedQueues:
-        """Remove the queues of a topic that have anything in them. Its messages stay in the log until that expires.
+        """Remove the queues of a topic that have messages. The messages stay in the log until retention removes them.
 
-        Waits until all that was put is dispatched, at last under the put lock: a unit that came later would begin the
-        queue again at its old offset. Flushes the log, where the topic has messages, before the deletion is recorded:
-        after a power cut, a deletion whose last message is missing is ignored. Raises StoreBehindError where that
-        takes too long. What waits to be delivered to the topic is not delivered any more.
+        Waits until everything put so far is dispatched, finally under the put lock: a later unit would start the queue
+        again at its old offset. If the topic has messages, the log is flushed before the deletion is recorded: after a
+        power cut, a deletion whose last message is missing is ignored. Delayed messages for the topic are not delivered
+        any more. Raises StoreBehindError if dispatch or flush takes too long.
         """
         deadline_s = self._clock.monotonic_s() + _CATCH_UP_S
         self._catch_up(deadline_s)
         if self._queues_with_messages(topic):
-            self._make_durable(self._reput.queues_end_offset, deadline_s)  # so that little is left under the lock
+            self._make_durable(self._reput.queues_end_offset, deadline_s)  # most of it before the lock is taken
         with self._put_lock:
             self._catch_up(deadline_s)
             if self.dispatch_behind_bytes:
                 raise StoreBehindError(self._paths.root, "dispatching is behind, so no queue can go now: try again")
             gone = self._queues_with_messages(topic)
-            if gone:  # first: a kill in between must not leave some of them
+            if gone:  # recorded first: after a kill in between some queues would stay
                 newest, end = max(gone, key=lambda queue: queue.max_physic_offset), self._log.wrote_offset
                 self._make_durable(end, deadline_s)
                 self._deleted.add(topic, newest.last_phy_offset, newest.max_physic_offset, end, self._log.min_offset)
@@ -528,7 +534,7 @@ class MessageStore(WritingStore):
             time.sleep(_CATCH_UP_STEP_S)
 
     def _make_durable(self, end_offset: int, deadline_s: float) -> None:
-        """Return when the log is on the disk up to ``end_offset``; raises StoreBehindError at the deadline."""
+        """Wait until the log is on the disk up to ``end_offset``. Raises StoreBehindError at the deadline."""
         while self._log.queue.flushed_where < end_offset:
             if self._clock.monotonic_s() >= deadline_s:
                 raise StoreBehindError(self._paths.root, "the log is not flushed, so no queue can go now: try again")
@@ -536,36 +542,36 @@ class MessageStore(WritingStore):
             self._flush_runner.wake()
             time.sleep(_CATCH_UP_STEP_S)
 
-    # How it stands
+    # State
 
     @property
     def dispatch_behind_bytes(self) -> int:
-        """How much of the log is not yet in queues and index."""
+        """The number of bytes of the log that are not dispatched yet."""
         return max(self._dispatchable_end() - self._reput.reput_from_offset, 0)
 
     @property
     def dispatched_offset(self) -> int:
-        """Up to where the log is in queues and index."""
+        """The physical offset up to which the log is dispatched to queues and index."""
         return self._reput.reput_from_offset
 
     @property
     def flushed_offset(self) -> int:
-        """Up to where the log is on the disk."""
+        """The physical offset up to which the log is on the disk."""
         return self._log.queue.flushed_where
 
     @property
     def indexed_timestamp_ms(self) -> int:
-        """When the last message was stored that the index knows durably; 0 where there is none."""
+        """The store time (ms) of the newest message that is durably indexed, or 0 if there is none."""
         return self._checkpoint.page.index_msg_timestamp_ms
 
     @property
     def delay_offsets(self) -> dict[int, int]:
-        """How far each delay level is delivered."""
+        """The queue offset up to which each delay level is delivered."""
         return dict(self._schedule.offsets)
 
     @property
     def disk_used_ratio(self) -> float:
-        """How full the disk is, from 0 to 1."""
+        """The use of the fuller disk, from 0 to 1."""
         return self._space.used_percent() / 100
 
     @property
@@ -579,5 +585,5 @@ class MessageStore(WritingStore):
         return self._paths.commit_logs
 
     def next_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """The offset that the next message of a queue gets, whether or not those before it are dispatched."""
+        """Return the offset of a queue's next message, even if earlier messages are not dispatched yet."""
         return self._appender.next_offset(topic, queue_id)

@@ -1,6 +1,6 @@
-"""Opening the parts of a store: checkpoint, and then, as RocketMQ does, commit log, consume queues, index.
+"""Opens the parts of a store: the checkpoint first, then, in RocketMQ's order, commit log, consume queues and index.
 
-Shared by the writer (:mod:`message_store`) and the reader (:mod:`reader`); each brings its own file system.
+The writer (:mod:`message_store`) and the reader (:mod:`reader`) share it. Each passes its own file system.
 
 Source: DefaultMessageStore.load.
 """
@@ -27,7 +27,7 @@ from gantrymq.store.queue.owner import JudgedFile, judge_queue_files, misfiled_q
 
 @dataclass(slots=True)
 class StoreParts:
-    """The loaded parts; ``config`` has the sizes that the files say."""
+    """The loaded parts. ``config`` has the sizes that the files have."""
 
     config: MessageStoreConfig
     last_exit_ok: bool
@@ -50,13 +50,14 @@ def load_parts(
     now_ms: int,
     equip: Callable[[MappedFile], None] | None = None,
 ) -> StoreParts:
-    """Load checkpoint, log and queues; raises WrongFileSizeError; at most empty files of queues are gone then.
+    """Load checkpoint, log and queues. Changes nothing on the disk, except that empty queue files are removed.
 
-    ``given`` are the keys whose values must hold; the other file sizes are what the files say. ``equip`` is called
-    with each commit log file that is made later.
+    The values of the keys in ``given`` must hold; other file sizes are taken from the files. ``equip`` is called with
+    each commit log file that is created later. Raises WrongFileSizeError.
     """
     last_exit_ok = not fs.exists(paths.abort)
-    # What it says of the queues must hold for those that are listed afterwards, while a writer goes on.
+    # The checkpoint is read before the queues are listed, so that it does not cover more than they hold if a writer
+    # goes on.
     checkpoint = StoreCheckpoint(fs, paths.checkpoint)
     checkpoint.drop_impossible(now_ms)
     config = find_file_sizes(fs, paths, config, given)
@@ -69,14 +70,16 @@ def load_parts(
 
 
 def misfiled_in(fs: FileSystem, parts: StoreParts) -> list[tuple[JudgedFile, MisfiledQueueError]]:
-    """The first file of each loaded queue that holds the entries of another one, and the error that says so."""
+    """Return, for each loaded queue with entries of another queue, the first such file and the error that describes
+    it.
+    """
     log = parts.log
     judged = judge_queue_files(fs, parts.queues.listed(), log.slots_at, log.min_offset, log.max_offset)
     return list(misfiled_queues(judged))
 
 
 def require_own_queues(fs: FileSystem, parts: StoreParts) -> None:
-    """Raise MisfiledQueueError where a file of a consume queue holds the entries of another queue."""
+    """Raise MisfiledQueueError if a file of a consume queue holds the entries of another queue."""
     for _, error in misfiled_in(fs, parts):
         raise error
 
@@ -84,10 +87,11 @@ def require_own_queues(fs: FileSystem, parts: StoreParts) -> None:
 def load_index(
     fs: FileSystem, paths: StorePaths, parts: StoreParts, given: Collection[str], *, streams: bool = False
 ) -> tuple[IndexService, list[tuple[Path, int]]]:
-    """Load the index, which ``streams`` until it is recovered; raises WrongFileSizeError, AmbiguousGeometryError.
+    """Load the index. Raises WrongFileSizeError, AmbiguousGeometryError.
 
-    After an abnormal exit the files that are newer than the checkpoint are dropped and returned, each with the begin
-    offset of what it held.
+    With ``streams`` new files are written past the page cache until recovery has ended. After an abnormal exit the
+    files that are newer than the checkpoint are dropped and returned, each with the physical offset at which its
+    content begins.
     """
     parts.config = find_index_geometry(fs, paths, parts.config, given)
     checkpoint = parts.checkpoint

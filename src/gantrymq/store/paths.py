@@ -1,7 +1,7 @@
-"""Where the parts of a store lie, and the files of a directory that are named by an offset.
+"""The paths of a store's parts, and the files of a directory that are named by an offset.
 
-Everything lies below the root, except a commit log that the settings put elsewhere. Only this module knows
-storePathCommitLog and readOnlyCommitLogStorePaths: code that looks for a file of a store takes its directory from here.
+Everything is below the root, except a commit log that the settings put elsewhere. Only this module reads
+storePathCommitLog and readOnlyCommitLogStorePaths: other code takes the directories of a store from here.
 
 Source: StorePathConfigHelper, MessageStoreConfig.getStorePathCommitLog.
 """
@@ -23,10 +23,10 @@ from gantrymq.fs.api import FileSystem
 
 @dataclass(frozen=True, slots=True)
 class StorePaths:
-    """The paths of the store at ``root``. Make one with :meth:`of` where the commit log may lie elsewhere.
+    """The paths of the store at ``root``. Make one with :meth:`of` if the commit log may be elsewhere.
 
-    ``elsewhere`` are the directories of storePathCommitLog, empty where it is not set; ``read_only`` are directories
-    that hold files of the commit log and get no new ones.
+    ``elsewhere`` are the directories of storePathCommitLog, empty if it is not set. ``read_only`` are directories that
+    hold commit log files and get no new ones.
     """
 
     root: Path
@@ -35,58 +35,60 @@ class StorePaths:
 
     @classmethod
     def of(cls, root: Path, config: MessageStoreConfig) -> StorePaths:
-        """The paths of the store at ``root`` with these settings."""
+        """Return the paths of the store at ``root`` with these settings."""
         elsewhere, read_only = config.commit_log_directories, config.read_only_commit_log_directories
         return cls(root, tuple(map(Path, elsewhere)), tuple(map(Path, read_only)))
 
     @property
     def commit_log(self) -> Path:
-        """Directory of the commit log; the first one where there are several."""
+        """The directory of the commit log; the first one if there are several."""
         return self.commit_logs[0]
 
     @property
     def commit_logs(self) -> tuple[Path, ...]:
-        """All directories of the commit log, those that get new files first."""
+        """All directories of the commit log. Those that get new files come first."""
         writable = self.writable_commit_logs
         return (*writable, *(path for path in self.read_only if path not in writable))
 
     @property
     def writable_commit_logs(self) -> tuple[Path, ...]:
-        """The directories that get new files of the commit log, in the order of their names."""
+        """The directories that get new commit log files, sorted by name."""
         given = self.elsewhere or (self.root / names.COMMIT_LOG,)
         return tuple(sorted((path for path in given if path not in self.read_only), key=str)) or given
 
     def directory_for(self, number: int, full: Collection[Path] = ()) -> Path:
-        """The directory of the commit log's file ``number``, counted from offset 0: in turn, without the ``full``.
+        """Return the directory for commit log file ``number``, counted from offset 0: round-robin, without the ``full``
+        ones.
 
-        As RocketMQ chooses, so that either continues the other's store. Where all are full, all of them count.
+        The choice is RocketMQ's, so that either can continue the other's store. If all directories are full, all are
+        used.
         """
         available = [path for path in self.writable_commit_logs if path not in full] or self.writable_commit_logs
         return available[number % len(available)]
 
     @property
     def consume_queue(self) -> Path:
-        """Directory of the consume queues."""
+        """The directory of the consume queues."""
         return self.root / names.CONSUME_QUEUE
 
     @property
     def consume_queue_ext(self) -> Path:
-        """Directory of the extended units of consume queues."""
+        """The directory of the extended units of consume queues."""
         return self.root / names.CONSUME_QUEUE_EXT
 
     @property
     def index(self) -> Path:
-        """Directory of the index files."""
+        """The directory of the index files."""
         return self.root / names.INDEX
 
     @property
     def checkpoint(self) -> Path:
-        """The checkpoint."""
+        """The checkpoint file."""
         return self.root / names.CHECKPOINT
 
     @property
     def abort(self) -> Path:
-        """The file that is there while the store is open."""
+        """The file that exists while the store is open for writing."""
         return self.root / names.ABORT
 
     @property
@@ -96,20 +98,20 @@ class StorePaths:
 
     @property
     def config(self) -> Path:
-        """Directory of the configuration JSON files."""
+        """The directory of the configuration JSON files."""
         return self.root / names.CONFIG
 
     def require_outside(self, target: Path) -> None:
-        """Raise StoreError where ``target`` lies in the store, which is only read; links are followed."""
+        """Raise StoreError if ``target`` is inside the store, which is only read. Links are followed."""
         for directory in (self.root, *self.commit_logs):
             if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(directory)):
                 raise StoreError(target, f"lies in the store {directory}, which is only read")
 
     def require_own_log(self, config: MessageStoreConfig) -> None:
-        """Raise ConfigError where the settings are those of another store that is here too, and name its commit log.
+        """Raise ConfigError if the settings are those of another existing store and name that store's commit log.
 
-        A copy of a store that is opened with the broker.conf of the original would write into the original's log,
-        which the lock of the copy does not guard.
+        A copy of a store that is opened with the broker.conf of the original would write into the log of the original,
+        which the lock of the copy does not protect.
         """
         other = Path(config.store_path_root_dir)
         if not config.store_path_root_dir or not other.is_dir() or other.resolve() == self.root.resolve():
@@ -120,12 +122,12 @@ class StorePaths:
             raise ConfigError("storePathCommitLog", config.store_path_commit_log, allowed)
 
     def name_of(self, path: Path) -> Path:
-        """A path as findings and reports show it: relative to the store, or as it is where it lies elsewhere."""
+        """Return ``path`` as findings and reports show it: relative to the store, or unchanged if it is elsewhere."""
         return path.relative_to(self.root) if path.is_relative_to(self.root) else path
 
 
 class OffsetFile(NamedTuple):
-    """One file: ``offset`` is where it begins, as its name says."""
+    """One file. ``offset`` is the offset in its name, at which it begins."""
 
     path: Path
     offset: int
@@ -133,7 +135,7 @@ class OffsetFile(NamedTuple):
 
 
 def offset_files(fs: FileSystem, directories: Iterable[Path]) -> list[OffsetFile]:
-    """The files in ``directories`` whose name is an offset, by it. Whatever else is there belongs to somebody else."""
+    """Return the files in ``directories`` whose name is an offset, sorted by offset. Other entries are ignored."""
     found = []
     for directory in directories:
         for entry in fs.scan(directory):

@@ -1,4 +1,4 @@
-"""What became of a put.
+"""The result of a put.
 
 Source: PutMessageResult, AppendMessageResult.
 """
@@ -20,16 +20,17 @@ from gantrymq.model.status import PutMessageStatus
 
 _OFFSET_DIGITS = 16
 
-# An int64 array for a batch, which may be 180,000 messages.
+# An int64 array for a batch, which may have 180,000 messages.
 PhyOffsets: TypeAlias = Sequence[int] | NDArray[np.int64]
 
 
 @dataclass(slots=True)
 class PutMessageResult:
-    """What became of one put. Where nothing was stored, offsets and size are -1 and the id is empty.
+    """The result of one put. If nothing was stored, the offsets and the size are -1 and the id is empty.
 
-    A put of several messages that are stored together has their physical offsets in ``phy_offsets``; ``topic``,
-    ``queue_id`` and the other offsets are then those of the first, ``size_bytes`` and ``msg_id`` are of all.
+    A put of several messages that are stored together has their physical offsets in ``phy_offsets``. ``topic``,
+    ``queue_id`` and the other offsets are then those of the first message; ``size_bytes`` and ``msg_id`` cover all of
+    them.
     """
 
     status: PutMessageStatus
@@ -44,17 +45,17 @@ class PutMessageResult:
 
     @property
     def is_stored(self) -> bool:
-        """Whether the message is in the log (perhaps not flushed in time)."""
+        """Whether the message is in the log. It may not be flushed yet."""
         return self.phy_offset >= 0
 
     @property
     def count(self) -> int:
-        """How many messages were put."""
+        """The number of messages in the put."""
         return len(self.phy_offsets) or 1
 
     @property
     def msg_id(self) -> str:
-        """The offset message id, or an empty string; the ids of several messages are joined by commas."""
+        """The offset message id, or an empty string. The ids of several messages are joined by commas."""
         if self.store_host is None or self.phy_offset < 0:
             return ""
         if len(self.phy_offsets) > 1:
@@ -62,7 +63,7 @@ class PutMessageResult:
         return message_id(self.store_host, self.phy_offset)
 
     def joined_ids(self, host: Host) -> memoryview:
-        """The text of :attr:`msg_id` for several messages, without a copy of what may be 6 MB."""
+        """Return the text of :attr:`msg_id` for several messages, without copying it: it may have 6 MB."""
         host_digits = message_id(host, 0)[:-_OFFSET_DIGITS].encode()
         out = np.empty(len(self.phy_offsets) * (len(host_digits) + _OFFSET_DIGITS + 1), np.uint8)
         size = joined_message_ids(read_only(host_digits), int64s(self.phy_offsets), out)
@@ -70,5 +71,5 @@ class PutMessageResult:
 
     @property
     def end_offset(self) -> int:
-        """Behind the last record."""
+        """The physical offset behind the last record."""
         return self.phy_offset + self.size_bytes

@@ -1,7 +1,7 @@
-"""Reading a store without its lock and without writing a byte, while a writer may be at work on it.
+"""Reads a store without its lock and without writing a byte, even while a writer has it open.
 
-What is shown is what a recovery would leave: the recovery itself runs over a private view of the files
-(:mod:`gantrymq.fs.overlay`). Of a store that is being written, the reader sees what was there when it was opened.
+A reader shows the store as recovery would leave it: the recovery runs over a private view of the files
+(:mod:`gantrymq.fs.overlay`). Of a store that is being written, it shows the state at the time of opening.
 
     with StoreReader.open("/data/store") as reader:
         for message in reader.messages("orders"):
@@ -59,7 +59,7 @@ from gantrymq.store.recovery.swap_journal import ReadySwap
 class StoreReader(ReadingStore):
     """An open view of a store. Make one with :meth:`open`. Every method may be called from any thread."""
 
-    notes: list[StoreError]  # what people should know, though a writer opens the store
+    notes: list[StoreError]  # findings to report that do not keep a writer from opening the store
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class StoreReader(ReadingStore):
         self._reads_queue = reads_queue
         try:
             self._look(paths, config, given, clock, progress, trusts_writer=trusts_writer)
-        except FileNotFoundError:  # a writer's retention removed it just when it had been listed
+        except FileNotFoundError:  # a writer's retention removed a file between the listing and the open
             self._look(paths, config, given, clock, progress, trusts_writer=trusts_writer)
         if lost_files := self._lost_queue_files():
             self._look(paths, config, given, clock, progress, trusts_writer=trusts_writer, lost_files=lost_files)
@@ -101,11 +101,11 @@ class StoreReader(ReadingStore):
         trusts_writer: bool,
         lost_files: Collection[Path] = (),
     ) -> None:
-        """Load the parts, and recover a private view of them. ``lost_files`` are files of queues that are not whole."""
+        """Load the parts and recover a private view of them. ``lost_files`` are queue files with unreadable parts."""
         self._fs = OverlayFileSystem(self._lost)
         is_written = trusts_writer and lock_holder(paths.lock) is not None
         ready = ReadySwap(self._fs, paths)
-        if ready.is_set and lock_holder(paths.lock) is None:  # else a rebuild is at it
+        if ready.is_set and lock_holder(paths.lock) is None:  # otherwise a rebuild is running
             ready.finish()
         sizes = find_file_sizes(self._fs, paths, config, given)
         self._problems, self.notes = log_state(self._fs, paths, sizes, clock.now_ms())
@@ -113,7 +113,7 @@ class StoreReader(ReadingStore):
         if config.enable_consume_queue_ext:
             damaged_ext = damaged_ext_files(self._fs, paths, config.mapped_file_size_consume_queue_ext)
             self._problems += damaged_ext
-            # They hold only tags codes, which the records have too.
+            # Extended units only hold tags codes, which the records have too.
             config = replace(config, enable_consume_queue_ext=not damaged_ext)
         queues_from = None
         queue_size = sizes.mapped_file_size_consume_queue
@@ -122,7 +122,7 @@ class StoreReader(ReadingStore):
             self._problems += damaged
         try:
             self._parts: StoreParts = load_parts(self._fs, paths, config, given, clock.now_ms())
-        except (MissingFileError, WrongFileSizeError):  # of a queue: the log's have been filled up
+        except (MissingFileError, WrongFileSizeError):  # raised for a queue: missing log files are filled in already
             damaged, queues_from = cut_damaged_queues(self._fs, paths, queue_size)
             self._problems += damaged
             self._parts = load_parts(self._fs, paths, config, given, clock.now_ms())
@@ -160,21 +160,24 @@ class StoreReader(ReadingStore):
         return LostRecords(self._parts.log, self._lost) if self._lost is not None else None
 
     def _lost_queue_files(self) -> list[Path]:
-        """The files of queues that the disk does not give back whole: their entries are put again from the log."""
+        """Return the queue files with unreadable parts. Their units are made again from the log."""
         if self._lost is None:
             return []
         return [path for path in self._lost.paths if path.is_relative_to(self._paths.consume_queue)]
 
     @property
     def problems(self) -> list[StoreError]:
-        """What a writer would refuse the store for, so far as it was met: the gravest first.
+        """The problems met so far for which a writer would refuse the store, the most severe first.
 
-        Files that are missing or of a wrong length, and with ``skips_lost`` what the disk does not give back.
+        These are files that are missing or of a wrong length, and with ``skips_lost`` the unreadable parts.
         """
         return [*self._problems, *(told_errors(self._lost) if self._lost is not None else ())]
 
     def _without_misfiled_queues(self) -> int | None:
-        """Take what is of other queues out of the view; from which record on the log must be read, None where not."""
+        """Remove units of other queues from the view.
+
+        Returns the physical offset from which the log must be read again, or None if nothing was removed.
+        """
         errors, begin = cut_misfiled_queues(self._fs, misfiled_in(self._fs, self._parts))
         self._problems += errors
         return begin if errors else None
@@ -192,18 +195,20 @@ class StoreReader(ReadingStore):
         skips_lost: bool = False,
         reads_queue: Callable[[ConsumeQueue], bool] | None = None,
     ) -> StoreReader:
-        """Open the store at ``path`` for reading; the arguments are those of ``MessageStore.open``.
+        """Open the store at ``path`` for reading.
 
-        With ``trusts_writer`` the log is not read again in front of the last record that the writer has put into its
-        queue, if the store was closed or a writer has it open: quick however large the files are, and damage there
-        shows when somebody reads the record, not as the end of the log. After a crash it changes nothing.
+        ``config``, ``given``, ``clock`` and ``progress`` are as in ``MessageStore.open``.
 
-        With ``skips_lost`` what the disk does not give back (pages, files, directories) is passed over where it can be,
-        and is among the :attr:`problems`; no message is shown of which a byte is lost. A writer refuses such a store.
-        The entries of a queue that opening finds not whole are put again from the log; opening reads the last three
-        files of each queue, and all those of which ``reads_queue`` says so.
+        With ``trusts_writer`` the log is not read before the last record that the writer has dispatched, if the store
+        was closed or a writer has it open. That is fast for any file size; damage before that record shows when the
+        record is read, not as the end of the log. After a crash the option has no effect.
 
-        Raises NotAStoreError, WrongFileSizeError, StorePermissionError; DiskError without ``skips_lost``.
+        With ``skips_lost`` unreadable parts (pages, files, directories) are skipped where possible and listed in
+        :attr:`problems`; no message with a lost byte is shown. A writer refuses such a store. Units of a queue with
+        unreadable parts are made again from the log. Opening reads the last three files of each queue, and all files of
+        each queue for which ``reads_queue`` returns True.
+
+        Raises NotAStoreError, WrongFileSizeError, StorePermissionError, and DiskError without ``skips_lost``.
         """
         return cls(
             Path(path),
@@ -218,12 +223,12 @@ class StoreReader(ReadingStore):
 
     @property
     def config(self) -> MessageStoreConfig:
-        """The settings, with the file sizes that the files say."""
+        """The settings, with the file sizes that the files have."""
         return self._parts.config
 
     @property
     def last_exit_ok(self) -> bool:
-        """Whether the last writer closed the store; False also while one is at work."""
+        """Whether the last writer closed the store. False also while a writer has it open."""
         return self._parts.last_exit_ok
 
     @property
@@ -233,22 +238,22 @@ class StoreReader(ReadingStore):
 
     @property
     def log(self) -> CommitLog:
-        """The commit log, ending where the recovery ended it."""
+        """The commit log, ended where recovery ended it."""
         return self._parts.log
 
     @property
     def consume_queues(self) -> ConsumeQueues:
-        """The consume queues as the recovery left them."""
+        """The consume queues as recovery left them."""
         return self._parts.queues
 
     def plan(self) -> RecoveryReport:
-        """What a recovery would do, now with the index too, which may take a while.
+        """Return what a recovery would do. Includes the index, which may take a while.
 
-        Raises AmbiguousGeometryError, WrongFileSizeError; and what `store recover` raises where it refuses the store.
+        Raises AmbiguousGeometryError, WrongFileSizeError, and every error with which `store recover` refuses the store.
         """
         for problem in self.problems:
             is_lost_ext = problem.path.is_relative_to(self._paths.consume_queue_ext) and type(problem) is StoreError
-            if isinstance(problem, MissingLogEndError):  # that recovery tells what it cuts
+            if isinstance(problem, MissingLogEndError):  # recovery reports what it cuts there
                 continue
             if is_lost_ext and not self._parts.last_exit_ok:  # a crash may have taken them
                 continue
@@ -260,7 +265,7 @@ class StoreReader(ReadingStore):
         try:
             self._index.get()
         except (DiskError, DiskFullError) as error:
-            if self.recovery.index_behind is not error:  # then a recovery is refused
+            if self.recovery.index_behind is not error:  # only then a recovery is refused
                 raise
         if not self.config.duplication_enable:
             self.recovery.find_groups_ahead(self._fs, self._paths, self.consume_queues)
@@ -269,7 +274,7 @@ class StoreReader(ReadingStore):
     def entries(
         self, queue: ConsumeQueue, begin: int | None = None, end: int | None = None
     ) -> Iterator[tuple[int, QueueEntry, StoredMessage | None]]:
-        """(queue offset, unit, message or None where it is unreadable) of a queue, pre-blanks passed over."""
+        """Yield (queue offset, unit, message or None if unreadable) of a queue. Pre-blanks are skipped."""
         low = queue.min_offset if begin is None else max(begin, queue.min_offset)
         high = queue.max_offset if end is None else min(end, queue.max_offset)
         for offset, entry in self.lookup.iterate(queue, low, high):
@@ -277,7 +282,7 @@ class StoreReader(ReadingStore):
                 yield offset, entry, self.log.read(entry.phy_offset, entry.size_bytes)
 
     def messages(self, topic: str | None = None) -> Iterator[StoredMessage]:
-        """Every readable message, or those of one topic, in queue order."""
+        """Yield every readable message, or those of one topic, in queue order."""
         for queue in self.consume_queues:
             if topic is None or queue.topic == topic:
                 for _, _, message in self.entries(queue):
@@ -285,17 +290,17 @@ class StoreReader(ReadingStore):
                         yield message
 
     def close(self) -> None:
-        """Close the files. What somebody has a view of stays mapped for as long as he has it."""
+        """Close the files. Views that are still in use stay mapped."""
         self._index.close()
         self._parts.close()
         self._fs.close()
 
     def __enter__(self) -> StoreReader:
-        """Itself."""
+        """Return the reader."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
+        """Close the reader."""
         self.close()

@@ -1,4 +1,4 @@
-"""Following the commit log: what arrives is dispatched to queues and index.
+"""Follows the commit log and dispatches new records to queues and index.
 
 Source: DefaultMessageStore.ReputMessageService.
 """
@@ -15,16 +15,16 @@ from gantrymq.store.log.log_scanner import LogScanner
 from gantrymq.store.log.record_batch import RecordScan, check_code
 from gantrymq.store.queue.queue_dispatch import QueueDispatcher
 
-_LEAST_REST_MS, _MOST_REST_MS = 1.0, 5.0  # RocketMQ's sleeps for the former
+_LEAST_REST_MS, _MOST_REST_MS = 1.0, 5.0  # RocketMQ sleeps 1 ms
 _REST_A_RECORD_MS = 0.5
 
 
 class ReputMessageService:
-    """Dispatches one batch a step; ``drain`` catches up. ``index`` is None where messageIndexEnable is off.
+    """Dispatches one batch a step. ``drain`` dispatches the rest. ``index`` is None if messageIndexEnable is off.
 
-    ``end_offset()`` says how far may be dispatched: to the end of the log, or to confirmOffset where duplicationEnable
-    is on. ``reput_from_offset`` is what comes next; it only grows, but for an index that a full disk left behind. A put
-    wakes the service, so its interval is long.
+    ``end_offset()`` is the limit of dispatch: the end of the log, or confirmOffset with duplicationEnable.
+    ``reput_from_offset`` is the next offset to dispatch. It only decreases when an index that a full disk left behind
+    catches up. A put wakes the service, so its interval is long.
     """
 
     name = "ReputMessageService"
@@ -47,36 +47,36 @@ class ReputMessageService:
         self._scanner = LogScanner(log, reput_from_offset, reput_from_offset, self._scan)
         self.reput_from_offset = reput_from_offset
         self._in_queues = reput_from_offset
-        self._found = 0  # records since the last rest
+        self._found = 0  # number of records since the last rest
 
     @property
     def queues_end_offset(self) -> int:
-        """How far the queues have the log, also while the index has gone back for what it lacks."""
+        """How far the queues have the log, also while dispatch has gone back for the index."""
         return max(self._in_queues, self.reput_from_offset)
 
     def rest_ms(self) -> float:
-        """How long to let messages gather: the longer, the more of them there were.
+        """Return how long to let messages gather before the next step (ms); longer if more came since the last one.
 
-        A step costs as much as fifty records do, and takes the interpreter's lock from whoever puts.
+        A step costs as much as fifty records, and competes with putting threads for the GIL.
         """
         found, self._found = self._found, 0
         return min(max(_REST_A_RECORD_MS * found, _LEAST_REST_MS), _MOST_REST_MS)
 
     def step(self, now_ms: int) -> bool:
-        """Dispatch one batch; True where more waits."""
+        """Dispatch one batch. Returns True if more records wait."""
         self._now_ms = now_ms
         return self._dispatch_next() or self._index_again()
 
     def drain(self) -> None:
-        """Dispatch everything; raises DiskFullError where the index has no room for its part."""
+        """Dispatch everything. Raises DiskFullError if the disk has no room for the index."""
         while self._dispatch_next() or self._index_again():
             pass
 
     def _index_again(self) -> bool:
-        """Where a full disk left the index behind, go back to where that was, for the index alone.
+        """If a full disk left the index behind, go back to that offset, for the index alone.
 
-        The queues have what lies there, but for those whose topic was deleted meanwhile, and they must not come back.
-        True when there was room for one batch at least; raises the DiskFullError where there is still none.
+        The queues have these records already, except those of topics deleted since, which must not come back. Returns
+        True if one batch was indexed. Raises the DiskFullError if the disk is still full.
         """
         index = self._index
         if index is None or index.disk_full() is None:
@@ -91,7 +91,7 @@ class ReputMessageService:
         raise failure
 
     def _dispatch_next(self) -> bool:
-        # The log may have expired faster than it was dispatched.
+        # Retention may have removed records before they were dispatched.
         self.reput_from_offset = max(self.reput_from_offset, self._log.min_offset)
         end = self._end_offset()
         if self.reput_from_offset >= end:
@@ -109,7 +109,7 @@ class ReputMessageService:
             return True
         if scanner.stop is StopReason.BLANK:
             self.reput_from_offset = self._log.roll_next_file(scanner.offset)
-        elif not scanner.stop:  # the end is that of a file, and the next one is still empty
+        elif not scanner.stop:  # the end is a file border, and the next file is still empty
             self.reput_from_offset = scanner.offset
         else:
             return False

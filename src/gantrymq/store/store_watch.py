@@ -1,8 +1,8 @@
-"""Watching that the files of an open store are still the ones that its names lead to.
+"""Checks that the files of an open store are still in place.
 
-A file that another program removes, replaces or cuts stays open: every write and every sync succeeds, and the next
-start does not find the messages. RocketMQ notices nothing. A flush looks at the file that it has synced, before
-anybody hears of it; this service looks at everything else now and then.
+A file that another program removes, replaces or truncates stays open: every write and every sync succeeds, and the next
+start does not find the messages. RocketMQ does not notice. A flush checks the file that it has synced before it reports
+success; this service checks everything else at intervals.
 
 Thread rule: one runner.
 """
@@ -25,10 +25,10 @@ _FILES_A_STEP = 64
 
 
 class StoreWatch:
-    """Raises NotInPlaceError, once, for the first thing that is not in its place any more.
+    """Raises NotInPlaceError, once, for the first file or directory that is no longer in its place.
 
-    ``directories`` are looked at from the time that they are there. The newest file of the log and of the index is
-    looked at in each step, older ones in turn.
+    ``directories`` are checked from the time that they exist. Each step checks the newest file of the log and of the
+    index, and some of the older ones in turn.
     """
 
     name = "StoreWatch"
@@ -51,7 +51,7 @@ class StoreWatch:
         self._has_told = False
 
     def step(self, now_ms: int) -> bool:
-        """One look."""
+        """Check once."""
         if self._has_told:
             return False
         try:
@@ -62,7 +62,7 @@ class StoreWatch:
         return False
 
     def drain(self) -> None:
-        """Nothing: the last flush has looked at what it flushed."""
+        """Do nothing: the last flush has checked what it flushed."""
 
     def _look(self) -> None:
         for path, known in self._known.items():
@@ -84,7 +84,7 @@ class StoreWatch:
 
 
 def _due(files: Sequence[Item], turn: int) -> Sequence[Item]:
-    """The newest file, and those whose turn it is."""
+    """Return the newest file, and the older files whose turn it is."""
     begin = turn * _FILES_A_STEP % max(len(files), 1)
     begin -= begin % _FILES_A_STEP
     return (*files[begin : begin + _FILES_A_STEP], *files[-1:])

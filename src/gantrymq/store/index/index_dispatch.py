@@ -1,4 +1,4 @@
-"""From records of the log to entries of the index, in the caller's thread or in one beside it.
+"""Turns records of the log into index entries, in the caller's thread or in a second one.
 
 :class:`IndexWorker` indexes in its own thread, at most one batch behind. If the caller waited for the index after each
 batch, the slower of the two would idle in turn; with one batch of slack each can make up for a slow batch.
@@ -26,13 +26,16 @@ _WITH_TAGS = 1
 
 
 class IndexEntriesFinder:
-    """Finds the entries of batches, with memory of its own. Thread rule: belongs to one dispatcher."""
+    """Finds the index entries of batches, in its own memory. Thread rule: belongs to one dispatcher."""
 
     def __init__(self) -> None:
         self._hashes = self._records = np.empty(0, np.int32)
 
     def find(self, batch: RecordBatch) -> IndexEntries:
-        """What ``batch``, whose places are believed, is indexed under; lives as the batch, and until the next call."""
+        """Return the index entries of ``batch``, after ``believe_places``.
+
+        Valid as long as the batch, and until the next call.
+        """
         hashes, records = self._find(batch) if batch.digest is None else (batch.digest.hashes, batch.digest.hashed)
         return IndexEntries(hashes, records, batch.columns[codes.PHY_OFFSET], batch.columns[codes.STORE_TIMESTAMP])
 
@@ -59,45 +62,44 @@ class IndexEntriesFinder:
 
 
 def index_entries(batch: RecordBatch) -> tuple[Int64s, Int64s, Int64s]:
-    """Hash, physical offset and store time (ms) of each entry of one batch, as arrays that nobody writes over."""
+    """Return hash, physical offset and store time (ms) of each index entry of one batch, in arrays of their own."""
     return IndexEntriesFinder().find(batch).each()
 
 
 class IndexDispatcher:
-    """Indexes every record from ``index_from`` (a physical offset) on; ``added`` counts entries.
+    """Indexes every record from physical offset ``index_from`` on. ``added`` counts entries.
 
-    After a crash RocketMQ indexes the last record of the last file once more, and so answers with it twice; an
+    After a crash RocketMQ indexes the last record of the last file a second time, and then returns it twice. An
     ``index_from`` of ``index.end_phy_offset`` does the same.
 
-    A full disk, or one that does not give back a page of the index, leaves the index behind (:meth:`disk_full` says
-    why) and stops nothing else: what comes is passed over until :meth:`resume`, and then must come again from
-    ``index_from`` on.
+    A full disk, or an unreadable page of the index, leaves the index behind (:meth:`disk_full` has the reason) and
+    stops nothing else: later batches are skipped until :meth:`resume`, and must then come again from ``index_from`` on.
     """
 
     def __init__(self, index: IndexService, index_from: int) -> None:
         self.index = index
         self.index_from = index_from
         self._disk_full: DiskFullError | DiskError | None = None
-        self._done = 0  # entries of the records from index_from on that are in already
+        self._done = 0  # number of entries of the records from index_from on that are in the index already
         self._finder = IndexEntriesFinder()
         self.added = 0
 
     def log_ended_at(self, end_offset: int) -> None:
-        """The log was cut: what will stand behind ``end_offset`` is new."""
+        """Note that the log was cut at ``end_offset``, so that later records there are new."""
         self.index.log_ended_at(end_offset)
         self.index_from = min(self.index_from, end_offset)
 
     def disk_full(self) -> DiskFullError | DiskError | None:
-        """Why the index is behind; None where it is not."""
+        """Return why the index is behind, or None if it is not."""
         return self._disk_full
 
     def resume(self) -> int:
-        """Try again with what comes now; returns the offset that it must come from."""
+        """Index again from now on. Returns the physical offset from which the batches must come."""
         self._disk_full = None
         return self.index_from
 
     def dispatch(self, batch: RecordBatch, now_ms: int | None) -> None:
-        """Index one batch. ``now_ms`` names a new file; None: its first entry does."""
+        """Index one batch. ``now_ms`` names a new file; with None the first entry's store time does."""
         if self._disk_full is not None:
             return
         batch.believe_places()
@@ -126,10 +128,10 @@ class IndexDispatcher:
 
 
 class IndexWorker:
-    """Hands batches to ``dispatcher`` (None: nothing is indexed). Use it as a context manager: its end waits for all.
+    """Hands batches to ``dispatcher`` (None: nothing is indexed). Use it as a context manager; its end waits for all.
 
-    A batch that was handed over must live until the next one but one is asked for, which a scanner's does. What the
-    dispatcher raises comes out of the next call, or of the end. Thread rule: used by one thread.
+    A batch must stay valid until the second batch after it is requested, as a scanner's batches do. Errors of the
+    dispatcher are raised by the next call, or at the end. Thread rule: used by one thread.
     """
 
     def __init__(self, dispatcher: IndexDispatcher | None) -> None:
@@ -138,7 +140,7 @@ class IndexWorker:
         self._pending: Future[None] | None = None
 
     def dispatch(self, batch: RecordBatch) -> None:
-        """Index ``batch``, after the one before it."""
+        """Index ``batch`` in the worker thread, after waiting for the batch before it."""
         self._wait()
         if self._dispatcher is not None:
             self._pending = self._pool.submit(self._dispatcher.dispatch, batch, None)
@@ -149,15 +151,15 @@ class IndexWorker:
             pending.result()
 
     def __enter__(self) -> IndexWorker:
-        """Itself."""
+        """Return the worker."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait for the last batch; what it raises counts where nothing else was raised, and a failed sync always.
+        """Wait for the last batch. Its error is raised if no other was, and a failed sync is always raised.
 
-        Whoever was raised for a gap in a queue goes on, and must not sync again what a sync has given up.
+        A caller that handles another error, such as a queue gap, goes on, and must not repeat a failed sync.
         """
         try:
             if kind is None:

@@ -1,18 +1,19 @@
-"""One index file: its disk space, its entries, and what a query takes from it.
+"""One index file: its disk space, its entries, and its queries.
 
-File format: ``gantrymq.format.index``. Invariant: entries are numbered from 1; a chain goes from newer to older
-entries only; the header in the file says what it holds whenever no write is under way. A file that is streamed has no
-header before its end, and no query reads it.
+File format: ``gantrymq.format.index``.
 
-A file reserves all of its space when it is begun. Where the disk has no room for a large one (420 MB in RocketMQ's
-default geometry), the file takes the pages that its entries touch, as they come. Both leave the last of the disk to
-the queues, because an index can be made again at any time.
+Invariant: entries are numbered from 1. A chain goes from newer to older entries only. While no write is running, the
+header in the file agrees with its entries. A streamed file has no header before its end, and no query reads it.
 
-:class:`IndexRevalidator` keeps the entries of a file in doubt and lets the log confirm them one after the other.
-Invariant: the entries in front of those that the header counts are right by themselves. Their chains are known to be
-right at :meth:`IndexRevalidator.end`, which repairs those that are not.
+A file reserves all of its space when it is begun. If the disk has no room for a large one (420 MB in RocketMQ's default
+geometry), the file reserves the pages that its entries touch, as they come. Both leave the last of the disk to the
+queues, because an index can be rebuilt at any time.
 
-Thread rule: one dispatcher writes; queries may run meanwhile and see a file that is whole up to some entry.
+:class:`IndexRevalidator` keeps the entries of a doubtful file and lets the log confirm them one after the other.
+Invariant: each entry before the header's count is right by itself. The chains are known to be right after
+:meth:`IndexRevalidator.end`, which repairs broken ones.
+
+Thread rule: one dispatcher writes. Queries may run meanwhile and see a file that is whole up to some entry.
 
 Source: IndexFile.
 """
@@ -51,17 +52,20 @@ _SPARSE_FROM_BYTES = 4 << 20
 
 
 class IndexSpace:
-    """The space of ``file`` with ``slots`` slots and ``entries`` entries. One dispatcher takes it."""
+    """The disk space of ``file`` with ``slots`` slots and ``entries`` entries. Thread rule: one dispatcher."""
 
     def __init__(self, file: File, slots: int, entries: int) -> None:
         self._file = file
         self._slots = slots
         self._size = file_size(slots, entries)
-        self.has_all = False  # whether all of the file has its space
-        self._pages: NDArray[np.bool_] | None = None  # which pages have their space, where not all could be had
+        self.has_all = False  # whether the whole file is reserved
+        self._pages: NDArray[np.bool_] | None = None  # which pages are reserved, if the whole file could not be
 
     def take(self, hashes: Int32s, first: int) -> None:
-        """Take what entry ``first`` and those behind it, with these key hashes, will touch; raises DiskFullError."""
+        """Reserve the pages that entry ``first`` and those behind it, with these key hashes, touch.
+
+        Raises DiskFullError.
+        """
         if self.has_all:
             return
         if self._pages is None:
@@ -87,25 +91,25 @@ class IndexSpace:
 
 
 class IndexRevalidator:
-    """What the mapped file ``array`` of this geometry holds, of which its old header counted ``index_count``."""
+    """Checks the old content of the mapped file ``array``, of which its old header counted ``index_count`` entries."""
 
     def __init__(self, array: Bytes, slots: int, entries: int, index_count: int) -> None:
         self._array = array
         self._slots = slots
         self._entries = entries
-        # More may be behind those that the header counted, but nothing leads to them.
+        # Entries behind the header's count are unreachable.
         self._end = min(index_count + 1, entries)
-        self._seed = int.from_bytes(os.urandom(8), "big") >> 1  # the module secrets brings in all of OpenSSL
+        self._seed = int.from_bytes(os.urandom(8), "big") >> 1  # the module secrets imports all of OpenSSL
         self._balance: int = index_balance(array, slots, self._seed)
 
     def confirm(self, numbers: Int64s, entries: IndexEntries, start: int) -> int:
-        """How many of ``entries`` from ``start`` on come next in the file; ``numbers`` then count them."""
+        """Return how many of ``entries`` from ``start`` on come next in the file. ``numbers`` count them then."""
         where, known = (self._array, self._slots, self._entries, numbers), (self._seed, self._balance)
         done, self._balance = index_confirm(*where, *entries, start, len(entries.hashes), *known)
         return int(done)
 
     def end(self, numbers: Int64s) -> None:
-        """Let the file hold what was confirmed, but for its header, which ``numbers`` become."""
+        """Clear what was not confirmed and repair the chains. ``numbers`` become those of the header."""
         count = int(numbers[codes.INDEX_COUNT])
         if self._balance:
             table = np.zeros(self._slots * SLOT_SIZE, np.uint8)
@@ -114,9 +118,9 @@ class IndexRevalidator:
 
 
 class IndexFile:
-    """The file at ``path`` with ``slots`` slots and room for ``entries`` - 1 entries.
+    """The index file ``file``, with ``slots`` slots and room for ``entries`` - 1 entries.
 
-    One that ``is_new`` has no header yet, and nobody looks for it: Linux would bring in megabytes of a hole.
+    If it ``is_new`` its header is not read: reading a hole would make Linux read ahead megabytes of it.
     """
 
     def __init__(self, file: File, slots: int, entries: int, *, is_new: bool = False) -> None:
@@ -126,39 +130,43 @@ class IndexFile:
         self.size = file_size(slots, entries)
         self._file = file
         self._array = file.map()
-        self._pages = np.zeros(-(-len(self._array) // INDEX_PAGE_BYTES), np.uint8)  # 1: was brought in for a query
-        self._can_append = is_new  # whether the pages that an entry changes were brought in
+        # 1: the page is in memory for queries
+        self._pages = np.zeros(-(-len(self._array) // INDEX_PAGE_BYTES), np.uint8)
+        self._can_append = is_new  # whether the pages that an append changes are in memory
         self._space = IndexSpace(file, slots, entries)
-        self._held: IndexRevalidator | None = None  # of a file in doubt, until something differs
+        self._held: IndexRevalidator | None = None  # set for a doubtful file, until its content differs from the log
         self._stream: IndexStream | None = None
         if not is_new:
             file.fetch(0, HEADER_SIZE)
         self.header: IndexHeader = IndexHeader() if is_new else decode_header(self._array[:HEADER_SIZE].data)
-        # No more than there are: a damaged count must not grow out of its field.
+        # Limited: a damaged count must not exceed its field.
         self.header.hash_slot_count = min(self.header.hash_slot_count, slots)
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more goes in."""
+        """Whether the file has no room for another entry."""
         return self.header.index_count >= self.entries
 
     def reserve(self, hashes: Int32s) -> None:
-        """Take the space that these entries need, for another program may have left a hole; raises DiskFullError."""
+        """Reserve the space that these entries need. Another program may have left a hole there.
+
+        Raises DiskFullError.
+        """
         self._space.take(hashes[: max(self.entries - self.header.index_count, 0)], self.header.index_count)
 
     def stream(self) -> None:
-        """Write what is put up to the next :meth:`settle` or :meth:`flush` past the page cache.
+        """Write the following puts past the page cache, until :meth:`settle` or :meth:`flush`.
 
-        For a new file with its space reserved, of which nobody asks anything before that.
+        Only for a new file with its space reserved that is not queried before that.
         """
         if self._space.has_all:
             self._stream = IndexStream(self._file, self.slots, self.entries)
 
     def begin_again(self) -> None:
-        """Forget what the file holds; what is put now and stands there already is not written again.
+        """Restart the file. Entries that are put now and are already in place are not written again.
 
-        A file that a killed process left is nearly always whole, but only the log can say so. The header in the file
-        stays until something differs, or until :meth:`settle`.
+        A file that a killed process left is nearly always intact, but only the log can confirm that. The header in the
+        file stays until something differs, or until :meth:`settle`.
         """
         self._file.fetch(0, data_end(self._file, 0, self.size))
         self._can_append = True
@@ -166,7 +174,7 @@ class IndexFile:
         self.header = IndexHeader()
 
     def settle(self) -> None:
-        """End what :meth:`begin_again` or :meth:`stream` began; without effect where nothing is to end."""
+        """End what :meth:`begin_again` or :meth:`stream` began, if anything."""
         if self._stream is not None:
             self._stream.end(self.header)
             self._stream = None
@@ -176,13 +184,14 @@ class IndexFile:
             self._take_numbers(numbers)
 
     def _end_held(self, held: IndexRevalidator, numbers: Int64s) -> None:
-        # The header first: one that counts what is cleared would leave, after a kill, a file that proves nothing.
+        # The header first: after a kill, a header that counts cleared entries would make the geometry of the file
+        # unprovable.
         self._held = None
         self._take_numbers(numbers)
         held.end(numbers)
 
     def begin_after(self, previous: IndexHeader) -> None:
-        """Start with the end of the file before, as RocketMQ does until the first entry is in."""
+        """Begin with the end of the previous file in the header, as RocketMQ does until the first entry is put."""
         if previous.end_phy_offset > 0:
             self.header.begin_phy_offset = self.header.end_phy_offset = previous.end_phy_offset
         if previous.end_timestamp_ms > 0:
@@ -190,14 +199,14 @@ class IndexFile:
         self._write_header()
 
     def end_at(self, phy_offset: int) -> None:
-        """Vouch for nothing from ``phy_offset`` on: the log was cut there, and other records will follow."""
+        """Lower the end offset to ``phy_offset``: the log was cut there, and other records will follow."""
         if self.header.end_phy_offset > phy_offset:
             self.header.end_phy_offset = phy_offset
             self._write_header()
             self.flush()
 
     def put(self, entries: IndexEntries, start: int) -> int:
-        """Put entries from ``start`` on until the file is full; returns how many went in."""
+        """Put entries from ``start`` on until the file is full. Returns how many."""
         numbers, held, done = _numbers(self.header), self._held, 0
         if held is not None:
             done = held.confirm(numbers, entries, start)
@@ -211,7 +220,7 @@ class IndexFile:
     def _append(self, numbers: Int64s, entries: IndexEntries, start: int) -> int:
         if self._stream is not None:
             return self._stream.put(numbers, entries, start)
-        if not self._can_append:  # slots are read before they are changed, and so is the page of the next entry
+        if not self._can_append:  # slots, and the page of the next entry, are read before they are changed
             self._file.fetch(0, data_end(self._file, 0, entry_at(self.slots, 0)))
             self._file.fetch(entry_at(self.slots, int(numbers[codes.INDEX_COUNT])), ENTRY_SIZE)
             self._can_append = True
@@ -223,13 +232,16 @@ class IndexFile:
         self._write_header()
 
     def matches_time(self, begin_ms: int, end_ms: int) -> bool:
-        """Whether the file can hold entries of this time (isTimeMatched)."""
+        """Whether the file can have entries of this time (isTimeMatched)."""
         first, last = self.header.begin_timestamp_ms, self.header.end_timestamp_ms
         return (begin_ms < first and end_ms > last) or first <= begin_ms <= last or first <= end_ms <= last
 
     def select(self, key_hash: int, begin_ms: int, end_ms: int, max_num: int) -> list[int]:
-        """Physical offsets under ``key_hash``, newest first, at most ``max_num`` (selectPhyOffset); DiskError."""
-        out = np.empty(min(max_num, self.entries), np.int64)  # a client may ask for more than there can be
+        """Return physical offsets under ``key_hash``, newest first, at most ``max_num`` (selectPhyOffset).
+
+        Raises DiskError.
+        """
+        out = np.empty(min(max_num, self.entries), np.int64)  # a client may ask for more than the file can hold
         array, numbers, state = read_only(self._array.data), _numbers(self.header), np.zeros(3, np.int64)
         asked = (key_hash, begin_ms, end_ms, len(out), out)
         while (page := index_select(array, self.slots, self.entries, numbers, *asked, self._pages, state)) >= 0:
@@ -256,7 +268,9 @@ class IndexFile:
 
 
 def _numbers(header: IndexHeader) -> Int64s:
-    """The header as the kernels have it; dataclasses.astuple copies each number, at more than a query costs."""
+    """Return the header as the kernels take it. dataclasses.astuple copies each number, which costs more than a
+    query.
+    """
     times = header.begin_timestamp_ms, header.end_timestamp_ms
     offsets = header.begin_phy_offset, header.end_phy_offset
     return np.array((*times, *offsets, header.hash_slot_count, header.index_count), np.int64)

@@ -1,7 +1,7 @@
 """The index files of a store, in the order of their names.
 
-Thread rule: the dispatcher puts; queries run from any thread over the list as it is when they begin. The list is
-replaced, never changed in place; while the store is open the dispatcher and retention do so, under ``_guard``.
+Thread rule: the dispatcher puts. Queries run from any thread over the tuple of files at their start. The tuple is
+replaced and never changed in place; while the store is open the dispatcher and retention replace it, under ``_guard``.
 
 Source: IndexService.
 """
@@ -25,10 +25,10 @@ EVERYTHING_MS = 0x7FFFFFFFFFFFFFFF
 
 
 class IndexService:
-    """The files in ``directory``, each of ``slots`` slots and ``entries`` entries.
+    """The files in ``directory``, each with ``slots`` slots and ``entries`` entries.
 
-    ``full_file_flushed`` is told the end timestamp (ms) of a full file once it is durable. With ``streams`` new files
-    are written past the page cache, and answer no query, until :meth:`end_rewriting` or :meth:`flush`.
+    ``full_file_flushed`` is called with the end timestamp (ms) of a full file once it is durable. With ``streams`` new
+    files are written past the page cache, and answer no query, until :meth:`end_rewriting` or :meth:`flush`.
     """
 
     def __init__(
@@ -53,22 +53,21 @@ class IndexService:
 
     @property
     def files(self) -> tuple[IndexFile, ...]:
-        """The files, oldest first; a snapshot."""
+        """The files, oldest first, as a snapshot."""
         return self._files
 
     @property
     def end_phy_offset(self) -> int:
-        """The last record that is indexed; 0 where none is."""
+        """The physical offset of the last indexed record, or 0 if there is none."""
         return self._files[-1].header.end_phy_offset if self._files else 0
 
     def load(self, newest_ms: int | None = None) -> list[tuple[Path, int]]:
-        """Take the files.
+        """Load the files. Returns the doubtful ones, each with the physical offset at which its content begins.
 
-        After an abnormal exit ``newest_ms`` is the checkpoint's index timestamp: a file with a later entry is in
-        doubt, and so is one that is not full or comes after another with that timestamp, for a power cut may have
-        taken some of it. After any exit a file of a wrong length is in doubt, and so are those that come after it.
-        What is in doubt counts as dropped and is filled again by what is put next. Returns these files, each with the
-        begin offset of what it held. Call :meth:`end_rewriting` when the log has been read.
+        After an abnormal exit ``newest_ms`` is the checkpoint's index timestamp. A file with a later entry is doubtful.
+        So is one that is not full or that follows another with that timestamp, because a power cut may have taken a
+        part of it. After any exit a file of a wrong length is doubtful, and so are the files behind it. A doubtful file
+        counts as dropped, and the next puts fill it again. Call :meth:`end_rewriting` when the log has been read.
         """
         files: list[IndexFile] = []
         dropped: list[tuple[Path, int]] = []
@@ -96,7 +95,9 @@ class IndexService:
         return header.index_count < self._entries or header.end_timestamp_ms > flushed_ms
 
     def end_rewriting(self) -> None:
-        """Everything that was in doubt is there again: what is left of the old files goes."""
+        """End the rewriting of doubtful files: everything is in the index again, so the remaining old files are
+        removed.
+        """
         self._streams = False
         if self._files:
             self._files[-1].settle()
@@ -106,12 +107,12 @@ class IndexService:
         self._doubtful = []
 
     def log_ended_at(self, end_offset: int) -> None:
-        """Vouch for nothing behind the end of the log. Entries that point there stay, as with RocketMQ."""
+        """Lower the end offsets of the files to ``end_offset``. Entries that lead behind it stay, as in RocketMQ."""
         for file in self._files:
             file.end_at(end_offset)
 
     def destroy(self) -> None:
-        """Remove the files: there is no log that they could point into."""
+        """Remove the files, because there is no log that they could lead into."""
         files, self._files = self._files, ()
         for file in files:
             file.close()
@@ -125,11 +126,10 @@ class IndexService:
             file.close()
 
     def put(self, entries: IndexEntries, start: int, now_ms: int | None) -> int:
-        """Index entries from ``start`` on until a file is full; returns how many.
+        """Index entries from ``start`` on until a file is full. Returns how many.
 
-        A new file is named after ``now_ms``, or after its first entry's store time where that is None, so that
-        rebuilding is repeatable. Raises DiskFullError, before anything of this call is in, or where a file is lost
-        that was streamed.
+        A new file is named after ``now_ms``, or with None after its first entry's store time, so that a rebuild is
+        repeatable. Raises DiskFullError before any entry of this call is written, or if a streamed file is lost.
         """
         hashes = entries.hashes[start:]
         if not self._files or self._files[-1].is_full:
@@ -147,7 +147,7 @@ class IndexService:
                 self._flush_full(last)
             self._fs.sync_directory(self._directory)
         except Exception:
-            # One that is in doubt stays so: it is taken when this is tried again, or goes.
+            # A doubtful file stays doubtful: the next attempt uses it, or end_rewriting() removes it.
             if not is_old:
                 self._take_back(fresh)
             raise
@@ -164,7 +164,7 @@ class IndexService:
         self._fs.make_directory(self._directory)
         name = index_name(timestamp_ms)
         if last is not None and name <= last.path.name:
-            # A name taken, or one that would sort before what is older.
+            # The name is taken, or would sort before an older file.
             name = following_index_name(last.path.name)
         path = self._directory / name
         file = self._fs.open(path, writable=True, create=True)
@@ -178,18 +178,18 @@ class IndexService:
         return fresh
 
     def _take_back(self, file: File | IndexFile) -> None:
-        """Remove a file that was not taken into use; :meth:`flush` makes that durable.
+        """Remove a file that was not put into use. :meth:`flush` makes that durable.
 
-        Where that fails too, it is the first error that counts.
+        An error of the removal is ignored, because the first error is raised.
         """
         file.close()
         with suppress(GantrymqError):
             self._fs.remove(file.path)
 
     def require_in_place(self, file: IndexFile) -> None:
-        """Raise NotInPlaceError where another program has removed or cut ``file``, one of these."""
+        """Raise NotInPlaceError if ``file`` was removed or resized by another program."""
         found = self._fs.identity(file.path)
-        if file not in self._files:  # retention was faster
+        if file not in self._files:  # retention has removed it
             return
         if found is None:
             raise NotInPlaceError(file.path, "was removed")
@@ -203,7 +203,7 @@ class IndexService:
         self._full_file_flushed(file.header.end_timestamp_ms)
 
     def query(self, topic: str, key: str, max_num: int, begin_ms: int = 0, end_ms: int = EVERYTHING_MS) -> list[int]:
-        """Physical offsets that may have ``key``, newest first (queryOffset): hashes are compared, not keys."""
+        """Return physical offsets that may have ``key``, newest first (queryOffset). Hashes are compared, not keys."""
         found: list[int] = []
         wanted = key_hash(topic, key)
         for file in reversed(self._files):
@@ -214,20 +214,20 @@ class IndexService:
         return found
 
     def remove_expired(self, min_phy_offset: int) -> list[Path]:
-        """Remove the files that end in front of ``min_phy_offset``, never the last; returns their paths."""
+        """Remove the files that end before ``min_phy_offset``, but never the last. Returns their paths."""
         count = 0
         with self._guard:
             while count < len(self._files) - 1 and self._files[count].header.end_phy_offset < min_phy_offset:
                 count += 1
             expired, self._files = self._files[:count], self._files[count:]
         for file in expired:
-            # A query that is under way keeps its view of the file.
+            # A running query keeps its view of the file.
             file.close()
             self._fs.remove(file.path)
         return [file.path for file in expired]
 
     def flush(self) -> None:
-        """Make every file durable, and which there are; older files were flushed as they filled."""
+        """Make the last file and the directory durable. Older files were flushed when they were full."""
         if self._files:
             self._files[-1].flush()
         if self._fs.exists(self._directory):

@@ -1,18 +1,19 @@
 """A new index file, written from front to back past the page cache.
 
-Pages of a file that has none yet are the dearest memory there is (docs/perf/puts.md), the index of a whole log is
-hundreds of megabytes of them, and nobody reads it soon. So the slots, which are reached at random, stay in memory of
-our own until the end; entries, which only follow each other, go through a few buffers that a thread writes away.
+Allocating new pages in the page cache costs more than all other work (docs/perf/puts.md), the index of a whole log has
+hundreds of megabytes of them, and it is not read soon. Therefore the slots, which are accessed at random, stay in
+private memory until the end. The entries, which are sequential, go through a few buffers that a thread writes.
 
 ::
 
     [header | slots | … page … | entries ……………………………………]
     [        table           ]
-                    [ buffer ][ buffer ][ buffer ]…            one after the other, each a few times
+                    [ buffer ][ buffer ][ buffer ]…            one after the other, each reused
 
-The page in which entries begin is in the table and in the first buffer; the table, which is written last, has it whole.
+The page in which the entries begin is in both the table and the first buffer. The table, which is written last, has all
+of it.
 
-Thread rule: one dispatcher, and a thread of its own that writes.
+Thread rule: one dispatcher, and one thread of its own that writes.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ _BUFFERS = 4
 
 
 class IndexStream:
-    """What is put into ``file``, which is new, has its space, and takes ``entries`` entries at ``slots`` slots."""
+    """Writes the entries of ``file``, which is new, has its space reserved, and has ``slots`` slots and ``entries``
+    entries.
+    """
 
     def __init__(self, file: File, slots: int, entries: int) -> None:
         self._file, self._slots, self._entries = file, slots, entries
@@ -46,24 +49,24 @@ class IndexStream:
         self._begin = self._at = self._first_entry - self._first_entry % _PAGE_BYTES
         self._pool = ThreadPoolExecutor(1, "IndexStream")
         self._table = _pages(self._begin + _PAGE_BYTES)
-        # Read before they are written, new pages would be asked for twice.
+        # A new page that is read before it is written is faulted in twice.
         self._table_is_there = self._pool.submit(np.copyto, self._table, 0)
-        self._buffer = _pages(_BUFFER_BYTES + _PAGE_BYTES)  # the last entry may end behind it
+        self._buffer = _pages(_BUFFER_BYTES + _PAGE_BYTES)  # the last entry may cross the end
         self._written: deque[tuple[Bytes, Future[None]]] = deque()
         self._lost: Exception | None = None
 
     def put(self, numbers: Int64s, entries: IndexEntries, start: int) -> int:
-        """Put entries from ``start`` on until the file is full; returns how many went in.
+        """Put entries from ``start`` on until the file is full. Returns how many.
 
-        ``numbers`` are those of the header, and count them. Raises DiskError, and DiskFullError where a file system
-        has no room for what was reserved; the file is lost then, and every later call raises the same.
+        ``numbers`` are the header's and are updated. Raises DiskError, and DiskFullError if the file system has no room
+        for reserved space. The file is lost then, and every later call raises the same error.
         """
         with self._losing():
             return self._put(numbers, entries, start)
 
     @contextmanager
     def _losing(self) -> Iterator[None]:
-        """Nobody knows what stands in the file after an error, nor where the next entry would go."""
+        """Remember an error and raise it again on later calls: the content of the file is unknown after it."""
         if self._lost is not None:
             raise self._lost
         try:
@@ -85,11 +88,11 @@ class IndexStream:
         return start - begin
 
     def _end(self, count: int) -> int:
-        """Where the next entry goes when the header counts so many."""
+        """Return the position of the next entry if the header counts ``count``."""
         return entry_at(self._slots, count)
 
     def _turn(self) -> None:
-        """Write the buffer away and go on with the next one, which begins with what ended behind this one."""
+        """Hand the full buffer to the writing thread. The next buffer begins with the entry that crosses the border."""
         full, fresh = self._buffer, None
         if len(self._written) == _BUFFERS - 1:
             fresh, written = self._written.popleft()
@@ -112,7 +115,7 @@ class IndexStream:
             self._file.write_at(position + whole, data[whole:].data)
 
     def end(self, header: IndexHeader) -> None:
-        """Return when all of it stands in the file, which is not synced by that; raises as put does."""
+        """Return when everything is written to the file, without a sync. Raises like put."""
         with self._losing():
             self._end_with(header)
         self.close()
@@ -123,16 +126,17 @@ class IndexStream:
         self._table[:HEADER_SIZE] = np.frombuffer(encode_header(header), np.uint8)
         used = self._end(header.index_count) - self._at
         self._written.append((self._buffer, self._pool.submit(self._write, self._at, self._buffer[: max(used, 0)])))
-        table = self._table[: file_size(self._slots, self._entries)]  # a small file ends within its last page
+        # a small file ends inside the last page of the table
+        table = self._table[: file_size(self._slots, self._entries)]
         self._written.append((table, self._pool.submit(self._write, 0, table)))
         for _, written in self._written:
             written.result()
 
     def close(self) -> None:
-        """Wait for the thread; what was not written is lost."""
+        """Wait for the thread. Buffers that are not written are lost."""
         self._pool.shutdown(cancel_futures=True)
 
 
 def _pages(size_bytes: int) -> Bytes:
-    """Memory that begins at a page, as the system wants it of who writes past its cache."""
+    """Return page-aligned memory, which direct writes need."""
     return np.frombuffer(mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)

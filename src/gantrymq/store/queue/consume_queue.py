@@ -1,11 +1,12 @@
 """One consume queue: the locations of a queue's messages in the commit log, 20 bytes each.
 
-File format: ``gantrymq.format.queue_entry``. Invariant: unit i of the address space is queue offset i; behind the
-last unit the last file reads as zeros; units point to rising physical offsets, except pre-blanks, which stand at the
-head of the first file and where records of the queue were lost. Between :meth:`ConsumeQueue.drop_from` and
-:meth:`ConsumeQueue.truncate` old units may stand behind the last one.
+File format: ``gantrymq.format.queue_entry``.
 
-Thread rule: one dispatcher writes; readers read below ``max_offset`` only.
+Invariant: unit i of the address space is queue offset i. Behind the last unit the last file reads as zeros. Units lead
+to rising physical offsets, except pre-blanks, which are at the head of the first file and where records of the queue
+were lost. Between :meth:`ConsumeQueue.drop_from` and :meth:`ConsumeQueue.truncate` old units may follow the last one.
+
+Thread rule: one dispatcher writes. Readers read below ``max_offset`` only.
 
 Source: ConsumeQueue.
 """
@@ -33,11 +34,11 @@ from gantrymq.store.queue.consume_queue_ext import ConsumeQueueExt
 from gantrymq.store.queue.queue_units import PassedOver, Renumbered
 
 _PAGE_BYTES = 4096
-_RECOVER_CHUNK = 6_400 * UNIT_SIZE  # below 128 KB memory is used again, where that of more is new each time
+_RECOVER_CHUNK = 6_400 * UNIT_SIZE  # the allocator reuses blocks below 128 KB; larger ones are new each time
 
 
 def rising_units(file: MappedFile, limit: int) -> int:
-    """How many units from the first on point to rising places in front of ``limit``, or are pre-blanks."""
+    """Return how many of the file's first units are pre-blanks or lead to rising offsets before ``limit``."""
     count, highest = 0, -1
     for units in _chunks(file):
         length, highest = kernels.rising_units(units, 0, len(units), highest, limit)
@@ -48,7 +49,10 @@ def rising_units(file: MappedFile, limit: int) -> int:
 
 
 def valid_units(file: MappedFile, log_limit: int) -> int:
-    """How many units from the first on can be true: Java takes those for written that are not negative or empty."""
+    """Return how many of the file's first units are valid.
+
+    Like Java, it accepts units that are not negative or empty.
+    """
     count = 0
     for units in _chunks(file):
         length = kernels.valid_units(units, 0, len(units), log_limit)
@@ -59,7 +63,7 @@ def valid_units(file: MappedFile, log_limit: int) -> int:
 
 
 def units_behind(files: Sequence[MappedFile], end: int) -> int:
-    """How many units follow ``end``, an offset in the address space of ``files``, wherever they point."""
+    """Return how many units follow ``end``, an offset in the address space of ``files``, wherever they lead."""
     count = 0
     for file in files:
         begin = max(end - file.file_from_offset, 0)
@@ -74,21 +78,21 @@ def units_behind(files: Sequence[MappedFile], end: int) -> int:
 def is_written_behind(files: Sequence[MappedFile], end: int) -> bool:
     """Whether anything but zeros follows ``end``, an offset in the address space of ``files``.
 
-    Holes are not read, and no file is mapped: a mapped one would stay open, of each queue.
+    Holes are not read, and no file is mapped: a mapped file would stay open, for every queue.
     """
     for file in files:
         at = max(end - file.file_from_offset, 0)
         while at < file.size and (at := file.file.data_from(at)) < file.size:
             behind = min(at - at % _PAGE_BYTES + _PAGE_BYTES, file.size)
             raw = file.file.read_at(at, behind - at)
-            if raw != bytes(len(raw)):  # any() of a page takes 40 us, of each queue
+            if raw != bytes(len(raw)):  # any() of a page takes 40 µs, for every queue
                 return True
             at = behind
     return False
 
 
 def _chunks(file: MappedFile) -> Iterator[Bytes]:
-    """The file's units, some thousands at a time."""
+    """Yield the file's units, some thousands at a time."""
     for position in range(0, file.size, _RECOVER_CHUNK):
         yield read_only(read_data(file.file, position, min(_RECOVER_CHUNK, file.size - position)))
 
@@ -121,15 +125,16 @@ class ConsumeQueue:
             fs, directory / topic / str(queue_id), file_size, reserve_space=False, owe=owe, remedy=REBUILD
         )
         self.max_physic_offset = -1
-        # The last unit, its store time and where its record ends, if that says offset 0 though it is not the first:
-        # with one more record that says 1, the queue began anew there.
+        # The last unit, its store time and the end of its record, if the record says offset 0 but is not the first. If
+        # the next record says 1, the queue restarted there.
         self.perhaps_anew: tuple[memoryview, NDArray[np.int64], int] | None = None
-        # Where a gap begins behind which stands the last unit alone, and its record: it may be of another queue.
+        # The queue offset at which a gap before the last unit begins, and that unit's record, which may be of another
+        # queue.
         self.perhaps_stray: tuple[int, PassedOver] | None = None
-        self.renumbered: list[Renumbered] = []  # of those that have a unit since this was opened
-        self.passed_over: list[PassedOver] = []  # since this was opened
-        self.had_units_behind = False  # at the last recover: something was written behind the end that it found
-        self._doubted_end = 0  # up to here old units may stand behind the last one
+        self.renumbered: list[Renumbered] = []  # records that got a unit since this was opened
+        self.passed_over: list[PassedOver] = []  # records since this was opened
+        self.had_units_behind = False  # set by recover(): something was written behind the end that it found
+        self._doubted_end = 0  # up to this offset, old units may follow the last one
         self._ext = ext
         self._min_logic_offset = 0
         self._blank = encode_entry(PRE_BLANK)
@@ -141,16 +146,16 @@ class ConsumeQueue:
 
     @property
     def max_offset(self) -> int:
-        """Behind the last unit."""
+        """The queue offset behind the last unit."""
         return self.files.max_offset // UNIT_SIZE
 
     @property
     def unit_count(self) -> int:
-        """How many units the files hold, pre-blanks too."""
+        """The number of units in the files, including pre-blanks."""
         return (self.files.max_offset - self.files.min_offset) // UNIT_SIZE if self.files.files else 0
 
     def load(self) -> None:
-        """Take the files; raises WrongFileSizeError."""
+        """Load the files. Raises WrongFileSizeError."""
         self.files.load()
         self.files.drop_empty()
         if self._ext is not None:
@@ -159,10 +164,10 @@ class ConsumeQueue:
     # Recovery
 
     def recover(self, log_limit: int) -> int:
-        """Find the end: the first unit from the last three files on that is none, or points behind ``log_limit``.
+        """Find the end: the first invalid unit in the last three files, or the first that leads behind ``log_limit``.
 
-        Files in front are taken for full, as Java does. After an abnormal exit :meth:`drop_from` looks again. Returns
-        how many units the files held, with those that point behind ``log_limit`` and are dropped.
+        Earlier files count as full, as in Java. After an abnormal exit :meth:`drop_from` checks them too. Returns how
+        many units the files held, including those that lead behind ``log_limit`` and are dropped.
         """
         files, end, held = self.files.files, 0, 0
         for file in files[max(len(files) - _RECOVER_FILES, 0) :]:
@@ -182,17 +187,17 @@ class ConsumeQueue:
         return held
 
     def drop_from(self, phy_offset: int, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
-        """Drop the units of records at or behind ``phy_offset``.
+        """Drop the units of records at or behind ``phy_offset``, because the checkpoint does not cover them.
 
-        Nothing vouches for them: after a power cut a sector may be lost or old, with half a unit at its border. What
-        points in front is durable and in order. A unit of a file that is no pre-blank and that no border divides says
-        that the file begins with such; ``is_true`` looks into the log for the last one that is kept where a border
-        divides it.
+        After a power cut a sector may be lost or old, with half a unit at its border. Units that lead before
+        ``phy_offset`` are durable and in order. A file counts as the end of the queue only if it has such a unit that
+        is not a pre-blank and that no sector border divides, or if it is the first file. If a border divides the last
+        unit that is kept, ``is_true`` compares that unit with the log.
 
-        Mostly they are put again, so the bytes stay until they are written over, or :meth:`truncate` wipes them and
-        removes files. That they are the same is no reason not to write: a sync that failed may have given them up.
-        Where none is kept, the first of them, if it is true, says where the queue begins: what lies in front of that
-        in the log is of a topic that was deleted and made anew.
+        Most dropped units are put again, so their bytes stay until they are overwritten, or until :meth:`truncate`
+        wipes them and removes files. They are written again even if they are equal: a failed sync may have dropped
+        their pages. If no unit is kept, the first dropped unit, if true, shows where the queue begins: earlier records
+        of the log are of a topic that was deleted and recreated.
         """
         files = self.files.files
         if not files:
@@ -212,18 +217,18 @@ class ConsumeQueue:
         if self._ext is None:
             files[-1].wipe_rest()
             self._doubted_end = self.files.max_offset
-        # What points to extended units goes at once, as they do.
+        # Units with extended units are dropped at once, together with them.
         self.files.truncate_dirty(end, wipe=self._ext is not None, sets_aside=self._ext is None)
-        self._owe(self.files.directory)  # whoever made files in there may have been killed before he synced their names
+        self._owe(self.files.directory)  # the writer may have been killed before it synced the names of new files
         self._note_last()
         self.max_physic_offset = max(self.max_physic_offset, begin)
         self._truncate_ext()
 
     @staticmethod
     def _is_vouched_for(file: MappedFile, count: int) -> bool:
-        """Whether any of the first ``count`` units of ``file``, with its place in one sector, is no pre-blank.
+        """Whether one of the first ``count`` units of ``file`` is not a pre-blank and has its offset in one sector.
 
-        Pre-blanks say nothing of their age: a rebuild of a damaged log fills slots wherever it lost messages.
+        Pre-blanks prove nothing about their age: a rebuild of a damaged log fills slots wherever it lost messages.
         """
         if decode_entry(file.file.read_at(0, UNIT_SIZE)).size_bytes != BLANK_UNIT_SIZE:
             return True
@@ -231,7 +236,7 @@ class ConsumeQueue:
         return bool(_is_in_one_sector(np.flatnonzero(units["size"] != BLANK_UNIT_SIZE) * UNIT_SIZE).any())
 
     def drop_false_end(self, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
-        """Drop the last units that lead to no record of the queue: what damaged those behind them reached in here."""
+        """Drop the last units that lead to no record of the queue: the damage behind them has reached them."""
         end = self.max_offset
         while end > self.files.min_offset // UNIT_SIZE and not is_true(self, end - 1):
             end -= 1
@@ -241,7 +246,9 @@ class ConsumeQueue:
             self._truncate_ext()
 
     def truncate(self, phy_offset: int) -> None:
-        """Drop every unit that points at or behind ``phy_offset`` (truncateDirtyLogicFiles), and what is in doubt."""
+        """Drop every unit that leads to or behind ``phy_offset`` (truncateDirtyLogicFiles), and old units behind the
+        end.
+        """
         self.files.drop_ahead()
         if self.max_physic_offset > phy_offset:
             self.files.truncate_dirty(self.find_first(phy_offset) * UNIT_SIZE, wipe=True)
@@ -253,7 +260,7 @@ class ConsumeQueue:
 
     @property
     def last_phy_offset(self) -> int:
-        """Where the record lies that the last unit points to; -1 without one."""
+        """The physical offset of the record that the last unit leads to, or -1 without units."""
         last = self._last
         return last.phy_offset if last else -1
 
@@ -266,7 +273,7 @@ class ConsumeQueue:
         self.max_physic_offset = last.phy_offset + last.size_bytes if last else -1
 
     def _truncate_ext(self) -> None:
-        """Cut the extended units behind the last one that a unit here points to."""
+        """Cut the extended units behind the last one that a unit leads to."""
         last = self.entry(self.max_offset - 1)
         if self._ext is not None and last is not None:
             self._ext.truncate_by_max_address(last.tags_code)
@@ -274,12 +281,12 @@ class ConsumeQueue:
             self._ext.files.clear()
 
     def correct_min_offset(self, min_phy_offset: int) -> None:
-        """Let ``min_offset`` point to the first unit whose record is at or behind ``min_phy_offset``."""
+        """Set ``min_offset`` to the first unit whose record is at or behind ``min_phy_offset``."""
         first = self.files.first
         if first is None:
             return
         oldest = self.real_entry(first.file_from_offset // UNIT_SIZE)
-        # A search by halves would be led behind units that are damaged.
+        # A binary search would skip all units if some are damaged.
         is_whole = oldest is not None and oldest.size_bytes != BLANK_UNIT_SIZE and oldest.phy_offset >= min_phy_offset
         found = 0 if is_whole else self.find_first(min_phy_offset) * UNIT_SIZE
         self._min_logic_offset = max(found, first.file_from_offset)
@@ -288,9 +295,9 @@ class ConsumeQueue:
             self._ext.truncate_by_min_address(oldest.tags_code)
 
     def remove_expired(self, min_phy_offset: int) -> int:
-        """Remove the files whose units all point in front of ``min_phy_offset``, never the last; returns how many.
+        """Remove the files whose units all lead before ``min_phy_offset``, but never the last. Returns how many.
 
-        A pre-blank points nowhere, and says nothing of the units in front of it.
+        A pre-blank leads nowhere and says nothing about the units before it.
         """
         expired = 0
         for file in self.files.files[:-1]:
@@ -302,7 +309,9 @@ class ConsumeQueue:
         return len(self.files.remove_before(expired))
 
     def find_first(self, phy_offset: int) -> int:
-        """The first queue offset whose unit points at or behind ``phy_offset``; ``max_offset`` where none does."""
+        """Return the first queue offset whose unit leads to or behind ``phy_offset``, or ``max_offset`` if none
+        does.
+        """
         first = self.files.first
         if first is None:
             return 0
@@ -317,10 +326,12 @@ class ConsumeQueue:
         return low
 
     def real_entry(self, queue_offset: int, least: int = -1) -> QueueEntry | None:
-        """The unit of ``queue_offset``, in place of a pre-blank the nearest real one in front; None without one.
+        """Return the unit of ``queue_offset``; for a pre-blank the nearest real unit before it.
 
-        So a search by halves sees rising values also where slots in the middle stayed empty. Nobody looks in front of
-        ``least``: where it is a pre-blank too, it is the answer.
+        None if there is no unit.
+
+        This gives a binary search rising values even if slots in the middle are empty. The search for a real unit ends
+        at ``least``: if that is a pre-blank too, it is returned.
         """
         while (entry := self.entry(queue_offset)) is not None and entry.size_bytes == BLANK_UNIT_SIZE:
             if queue_offset == least:
@@ -342,13 +353,13 @@ class ConsumeQueue:
     def append_units(
         self, queue_offset: int, units: memoryview, store_times_ms: NDArray[np.int64], max_physic_offset: int
     ) -> None:
-        """Put encoded units at ``queue_offset`` and the ones behind it; raises DiskFullError.
+        """Append encoded units from ``queue_offset`` on. Raises DiskFullError.
 
-        ``store_times_ms`` are the store times of their records, for the extended units if there are any.
+        ``store_times_ms`` are the store times of their records, for extended units.
 
-        Slots between the end of the queue and ``queue_offset`` become pre-blanks: their records are gone from the
-        log, and an offset never moves. Units in front of the end are already there and are passed over; but where
-        they begin with offset 0, the topic was deleted and made anew, and its queue is, too.
+        Slots between the end of the queue and ``queue_offset`` become pre-blanks: their records are gone from the log,
+        and an offset never changes. Units before the end exist already and are skipped. But if the units begin at
+        offset 0, the topic was deleted and recreated, so the queue restarts.
         """
         if queue_offset == 0 < self.max_offset:
             self.destroy()
@@ -363,7 +374,7 @@ class ConsumeQueue:
         self.go_on(units, max_physic_offset, max(queue_offset, end))
 
     def take_back_stray(self) -> None:
-        """Drop the unit that is ``perhaps_stray``, with the gap in front of it: its record is passed over."""
+        """Drop the unit of ``perhaps_stray`` and the gap before it. Its record counts as passed over."""
         if self.perhaps_stray is not None:
             begin, record = self.perhaps_stray
             self.files.truncate_dirty(begin * UNIT_SIZE, wipe=True)
@@ -373,26 +384,28 @@ class ConsumeQueue:
             self.perhaps_stray = None
 
     def restart_at_zero(self) -> None:
-        """Drop all units but the one that is ``perhaps_anew``, which becomes the first; raises DiskFullError."""
+        """Drop all units except that of ``perhaps_anew``, which becomes the first. Raises DiskFullError."""
         if self.perhaps_anew is not None:
             self.destroy()
             self.append_units(0, *self.perhaps_anew)
 
     def go_on(self, units: memoryview, max_physic_offset: int, queue_offset: int) -> None:
-        """Put encoded units at ``queue_offset``, which is the next one, as they are; raises DiskFullError."""
+        """Write encoded units at ``queue_offset``, which is the next one, without any check. Raises DiskFullError."""
         self._write(queue_offset * UNIT_SIZE, units)
         self.max_physic_offset = max(self.max_physic_offset, max_physic_offset)
 
     @property
     def next_offset(self) -> int:
-        """Where :meth:`go_on` may put units: ``max_offset``, or -1 where that wants a second thought."""
+        """The offset at which :meth:`go_on` may write: ``max_offset``, or -1 if the units need the checks of
+        append_units.
+        """
         end = self.max_offset
         is_doubtful = self.perhaps_anew is not None or self.max_physic_offset < 0 < end
         return -1 if self._ext is not None or is_doubtful else end
 
     @staticmethod
     def _with_ext(ext: ConsumeQueueExt, units: memoryview, store_times_ms: NDArray[np.int64]) -> memoryview:
-        """The units with the addresses of extended ones for their tags codes."""
+        """Return the units with the addresses of their extended units as tags codes."""
         entries = []
         for number, stored_ms in enumerate(store_times_ms.tolist()):
             entry = decode_entry(units, number * UNIT_SIZE)
@@ -403,7 +416,7 @@ class ConsumeQueue:
     def _fill_blank_to(self, queue_offset: int) -> None:
         target = queue_offset * UNIT_SIZE
         if self.files.max_offset <= max(self.files.min_offset, 0):
-            # Nothing is in the queue: the address space begins with the file that holds the first unit (fillPreBlank).
+            # The queue is empty: its address space begins with the file that contains the first unit (fillPreBlank).
             self.files.clear()
             start = target - target % self.files.file_size
             self._min_logic_offset = target
@@ -422,32 +435,37 @@ class ConsumeQueue:
     # Reading
 
     def entry(self, queue_offset: int) -> QueueEntry | None:
-        """The unit of ``queue_offset``, or None where there is none."""
+        """Return the unit of ``queue_offset``, or None if there is none."""
         raw = self.read_bytes(queue_offset * UNIT_SIZE, UNIT_SIZE)
         return decode_entry(raw) if len(raw) == UNIT_SIZE else None
 
     def entries(self, queue_offset: int, count: int) -> NDArray[np.void]:
-        """At most ``count`` units from ``queue_offset``, to the end of their file: an array of UNIT_DTYPE."""
+        """Return at most ``count`` units from ``queue_offset``, up to the end of their file, as an array of
+        UNIT_DTYPE.
+        """
         return np.frombuffer(self.read_bytes(queue_offset * UNIT_SIZE, count * UNIT_SIZE), UNIT_DTYPE)
 
     def units(self, queue_offset: int, count: int) -> Iterator[tuple[int, int, int]]:
-        """(physical offset, size, tags code) of the same units, which is quicker where they are few."""
+        """Yield (physical offset, size in bytes, tags code) of the same units. Faster than entries() for few units."""
         raw = self.read_bytes(queue_offset * UNIT_SIZE, count * UNIT_SIZE)
         return _UNIT.iter_unpack(raw[: len(raw) - len(raw) % UNIT_SIZE])
 
     def tags_code(self, in_unit: int) -> int:
-        """The tags code of a message from its unit's: of its extended unit, or where that is gone its address."""
+        """Return the tags code of a message from that of its unit.
+
+        If the unit has an address, the code is read from the extended unit. If that is gone, the address is returned.
+        """
         unit = self._ext.get(in_unit) if self._ext is not None else None
         return in_unit if unit is None else unit.tags_code
 
     def may_be(self, in_unit: int, wanted: Collection[int]) -> bool:
-        """Whether it is one of the ``wanted``, or only the record knows, for the extended unit is gone."""
+        """Whether the tags code may be one of ``wanted``. If the extended unit is gone, only the record could tell."""
         if in_unit > MAX_ADDRESS:
             return in_unit in wanted
         return (code := self.tags_code(in_unit)) in wanted or is_address(code)
 
     def read_bytes(self, position: int, length: int, *, beyond_end: bool = False) -> bytes:
-        """Bytes of the address space, to the end of their file at most; ``beyond_end`` reads unwritten ones too."""
+        """Return bytes of the address space, up to the end of their file. ``beyond_end`` includes unwritten ones."""
         file = self.files.find(position)
         if file is None or not file.hold_to_read():
             return b""
@@ -467,13 +485,13 @@ class ConsumeQueue:
         self._min_logic_offset = self._doubted_end = 0
 
     def begin_flush(self) -> None:
-        """Let the disk begin with what :meth:`flush` will wait for."""
+        """Start writing to the disk what :meth:`flush` will wait for."""
         if self._ext is not None:
             self._ext.files.begin_flush()
         self.files.begin_flush()
 
     def flush(self, least_pages: int = 0) -> None:
-        """Make the units durable; with ``least_pages`` only if so many pages are dirty."""
+        """Make the units durable. With ``least_pages``, do so only if that many pages are dirty."""
         if self._ext is not None:
             self._ext.files.flush_all()
         if least_pages:
@@ -482,7 +500,7 @@ class ConsumeQueue:
             self.files.flush_all()
 
     def rest(self) -> None:
-        """Let no file stay open that need not, while nobody reads or writes."""
+        """Close the files that need not stay open. No other thread may read or write meanwhile."""
         self.files.for_each(MappedFile.rest)
 
     def close(self) -> None:
@@ -493,6 +511,6 @@ class ConsumeQueue:
 
 
 def _is_in_one_sector(positions: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether the places of units that begin at these positions of a file are not divided by a border of sectors."""
+    """Return which units at these positions of a file have their physical offset within one sector (bool)."""
     result: NDArray[np.bool_] = positions // SECTOR == (positions + _OFFSET_SIZE - 1) // SECTOR
     return result

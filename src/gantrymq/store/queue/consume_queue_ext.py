@@ -1,9 +1,10 @@
-"""What a consume queue keeps beside its 20 bytes when ``enableConsumeQueueExt`` is on.
+"""The extended units of a consume queue (``enableConsumeQueueExt``), which hold more than its 20 bytes.
 
-File format: ``gantrymq.format.queue_ext``. Invariant: units never cross files; a file that a unit did not fit into
-ends with size -1.
+File format: ``gantrymq.format.queue_ext``.
 
-Thread rule: one dispatcher writes; readers follow addresses that they found in the consume queue.
+Invariant: a unit never crosses a file. A file that a unit did not fit into ends with size -1.
+
+Thread rule: one dispatcher writes. Readers follow addresses that they found in the consume queue.
 
 Source: ConsumeQueueExt.
 """
@@ -53,12 +54,12 @@ class ConsumeQueueExt:
         )
 
     def load(self) -> None:
-        """Take the files; raises WrongFileSizeError."""
+        """Load the files. Raises WrongFileSizeError."""
         self.files.load()
         self.files.drop_empty()
 
     def put(self, unit: QueueExtUnit) -> int:
-        """Append ``unit``; returns its address (negative), or NO_ADDRESS where there is no room for it."""
+        """Append ``unit``. Returns its address (negative), or NO_ADDRESS if there is no room for it."""
         size = unit.size_bytes
         if size > MAX_UNIT_SIZE or self.files.max_offset + size > _MAX_OFFSET:
             return NO_ADDRESS
@@ -72,7 +73,7 @@ class ConsumeQueueExt:
         return address
 
     def get(self, address: int) -> QueueExtUnit | None:
-        """The unit at ``address``, or None."""
+        """Return the unit at ``address``, or None."""
         file = self.files.find(to_offset(address)) if is_address(address) else None
         if file is None or not file.hold_to_read():
             return None
@@ -86,7 +87,7 @@ class ConsumeQueueExt:
             file.release()
 
     def recover(self) -> None:
-        """Find the end: hop over units by their sizes, through every file."""
+        """Find the end by following the sizes of the units through every file."""
         end = 0
         for file in self.files.files:
             position = 0
@@ -100,13 +101,13 @@ class ConsumeQueueExt:
             self.files.truncate_dirty(end, wipe=True)
 
     def truncate_by_max_address(self, address: int) -> None:
-        """Cut what stands behind the unit at ``address``, the last one that the consume queue points to."""
+        """Cut the bytes behind the unit at ``address``, the last one that the consume queue leads to."""
         unit = self.get(address)
         if unit is not None:
             self.files.truncate_dirty(to_offset(address) + unit.size_bytes, wipe=True)
 
     def truncate_by_min_address(self, address: int) -> None:
-        """Remove whole files in front of the unit at ``address``."""
+        """Remove whole files before the unit at ``address``."""
         if is_address(address):
             ended = [file for file in self.files.files if file.file_from_offset + file.size <= to_offset(address)]
             self.files.remove_before(len(ended))

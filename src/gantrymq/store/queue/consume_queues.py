@@ -1,14 +1,14 @@
 """All consume queues of a store, by topic and queue id.
 
-The names of a new queue become durable later (:class:`PendingDirectorySyncs`): a queue has three (the directory of
-its topic, its own directory, its file), and three syncs were most of the cost of a new queue. They are synced before
-the checkpoint covers units of the queue, and before a file of the log is removed, from which lost units could be made
+The names of a new queue become durable later (:class:`PendingDirectorySyncs`): a queue has three (the directory of its
+topic, its own directory, its file), and three syncs were most of the cost of a new queue. They are synced before the
+checkpoint covers units of the queue, and before a file of the log is removed, from which lost units could be made
 again.
 
 Light queues (RocketMQ's enableLmq) are read like any other. No code here adds units to one.
 
-Thread rule: lookups from any thread. Queues are added under ``_guard``, and a copy of all of them is taken under it.
-Only the dispatcher and recovery change a queue. PendingDirectorySyncs: any thread.
+Thread rule: lookups from any thread. Queues are added, and copies of the table taken, under ``_guard``. Only the
+dispatcher and recovery change a queue. PendingDirectorySyncs: any thread.
 
 Source: ConsumeQueueStore, ConsumeQueue.multiDispatchLmqQueue, MixAll.isLmq.
 """
@@ -33,12 +33,12 @@ _SEPARATOR = ","
 
 
 def is_light(topic: str) -> bool:
-    """Whether the queue of this topic is a light one; it has the queue id 0."""
+    """Whether this topic's queue is a light one. Its queue id is 0."""
     return topic.startswith(_PREFIX)
 
 
 def light_offset(properties: Mapping[str, str], topic: str) -> int | None:
-    """The offset of a record with these properties in the light queue ``topic``; None where it does not name it."""
+    """Return the offset of a record with these properties in the light queue ``topic``, or None if it is not in it."""
     names, offsets = (
         properties.get(name, "").split(_SEPARATOR)
         for name in (PROPERTY_INNER_MULTI_DISPATCH, PROPERTY_INNER_MULTI_QUEUE_OFFSET)
@@ -60,13 +60,13 @@ class PendingDirectorySyncs:
         self._flushing = threading.Lock()
 
     def add(self, queue: Path) -> None:
-        """Note that names in the directory ``queue``, and the names that lead to it, are not durable."""
+        """Note that the names in the directory ``queue``, and the names that lead to it, are not durable."""
         with self._guard:
             self._queues[queue] = None
 
     def flush(self) -> None:
-        """Make them durable. Raises SyncFailedError; the names stay pending then."""
-        with self._flushing:  # a second caller must not go on before the first has synced
+        """Make the pending names durable. Raises SyncFailedError; they stay pending then."""
+        with self._flushing:  # a second caller must wait until the first has synced
             with self._guard:
                 queues, self._queues = self._queues, {}
             if not queues:
@@ -85,14 +85,14 @@ MAX_TOPIC_FILE_NAME = 255
 
 
 def is_topic_storable(topic: str) -> bool:
-    """Whether a queue of ``topic`` can have a directory of its own: a topic is a file name, whoever wrote it."""
+    """Whether a queue of ``topic`` can have a directory: a topic from any client becomes a file name."""
     if not topic or topic in (".", "..") or "/" in topic or "\0" in topic:
         return False
     return len(topic.encode("utf-8", "replace")) <= MAX_TOPIC_FILE_NAME
 
 
 class ConsumeQueues:
-    """The queues of the store at ``paths``; with enableConsumeQueueExt each has extended units beside it."""
+    """The queues of the store at ``paths``. With enableConsumeQueueExt each has extended units."""
 
     def __init__(self, fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> None:
         self._fs = fs
@@ -104,23 +104,23 @@ class ConsumeQueues:
         self._names = PendingDirectorySyncs(fs, paths.root)
 
     def load(self) -> None:
-        """Find the queues and take their files; raises WrongFileSizeError. What is no queue is left alone."""
+        """Find the queues and load their files. Other directories are ignored. Raises WrongFileSizeError."""
         for topic, queue_id in queue_directories(self._fs, self._paths.consume_queue):
             self.get_or_create(topic, queue_id).load()
 
     def listed(self) -> Iterator[tuple[QueueName, list[OffsetFile]]]:
-        """The files of each queue."""
+        """Yield the files of each queue."""
         for queue in self:
             files = queue.files
             listed = [OffsetFile(file.path, file.file_from_offset, file.size) for file in files.files]
             yield (queue.topic, queue.queue_id), listed
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, or None."""
+        """Return the queue, or None."""
         return self._queues.get((topic, queue_id))
 
     def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, new where it is missing; its directory comes with its first file."""
+        """Return the queue, a new one if it is missing. Its directory is created with its first file."""
         key = (topic, queue_id)
         queue = self._queues.get(key)
         if queue is None:
@@ -140,7 +140,7 @@ class ConsumeQueues:
         return ConsumeQueue(fs, paths.consume_queue, topic, queue_id, size, ext, self._names.add)
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
-        """The queues sorted by topic, then queue id."""
+        """Iterate over the queues, sorted by topic, then queue id."""
         return iter(sorted(self._all(), key=lambda queue: (queue.topic, queue.queue_id)))
 
     def _all(self) -> list[ConsumeQueue]:
@@ -148,39 +148,39 @@ class ConsumeQueues:
             return list(self._queues.values())
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of queues."""
         return len(self._queues)
 
     @property
     def max_phy_offset(self) -> int:
-        """Behind the newest record that any queue points to; -1 where none does."""
+        """The physical offset behind the newest record that a queue leads to, or -1 without units."""
         return max((queue.max_physic_offset for queue in self._all()), default=-1)
 
     @property
     def last_phy_offset(self) -> int:
-        """Where the newest record lies that any queue points to; -1 where none does."""
+        """The physical offset of the newest record that a queue leads to, or -1 without units."""
         newest = max(self._all(), key=lambda queue: queue.max_physic_offset, default=None)
         return newest.last_phy_offset if newest else -1
 
     def begin_of_lost_units(self) -> int | None:
-        """Where the records begin whose units may be lost; None where no queue has lost any that it had.
+        """Return the physical offset from which records may have lost their units, or None if no queue has lost any.
 
-        Known after :meth:`recover`. For a store that was closed: after a kill the last file is often empty.
+        Call it after :meth:`recover`, for a store that was closed: after a kill an empty last file is normal.
         """
         queues = (queue for queue in self._all() if queue.files.had_empty_file or queue.had_units_behind)
         lost = [max(queue.last_phy_offset, 0) for queue in queues if not is_light(queue.topic)]
         return min(lost, default=None)
 
     def drop_false_ends(self, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
-        """Of queues that were written behind the end that was found, drop the last units that are not true either."""
+        """In queues with bytes behind the end that was found, drop the last units that are not true either."""
         for queue in self:
             if queue.had_units_behind and not is_light(queue.topic):
                 queue.drop_false_end(is_true)
 
     def recover(self, log_limit: int) -> dict[tuple[str, int], int]:
-        """Find the end of every queue; ``log_limit`` is where the files of the log end.
+        """Find the end of every queue. ``log_limit`` is the end of the log's files.
 
-        Returns how many units each queue's files held, with those that are dropped.
+        Returns how many units each queue's files held, including those that are dropped.
         """
         held = {}
         for queue in self:
@@ -189,59 +189,59 @@ class ConsumeQueues:
         return held
 
     def drop_deleted(self, ends: Mapping[str, int]) -> None:
-        """Remove the queues of deleted topics: all their units point in front of their topic's end among ``ends``."""
+        """Remove the queues of deleted topics: all their units lead before their topic's end in ``ends``."""
         for queue in self:
             if 0 <= queue.max_physic_offset <= ends.get(queue.topic, -1):
                 queue.destroy()
 
     def drop_from(self, phy_offset: int, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
-        """Drop the units that nothing vouches for after an abnormal exit.
+        """Drop the units that the checkpoint does not cover, after an abnormal exit.
 
-        Those of light queues stay, for nobody puts them again.
+        Units of light queues stay, because no code here puts them again.
         """
         for queue in self:
             if not is_light(queue.topic):
                 queue.drop_from(phy_offset, is_true)
 
     def truncate(self, phy_offset: int) -> None:
-        """Drop every unit that points at or behind ``phy_offset``."""
+        """Drop every unit that leads to or behind ``phy_offset``."""
         for queue in self:
             queue.truncate(phy_offset)
 
     def drop_unused_files(self) -> None:
-        """Remove last files without a unit: RocketMQ takes the first one of such a file for written."""
+        """Remove last files without a unit: RocketMQ takes the first unit of such a file for written."""
         for queue in self:
             queue.files.drop_unused()
 
     def correct_min_offset(self, min_phy_offset: int) -> None:
-        """Move every queue's first offset behind what the log no longer has, as the last step of a recovery."""
+        """Set every queue's first offset behind the removed part of the log. This is the last step of a recovery."""
         for queue in self:
             queue.correct_min_offset(min_phy_offset)
             queue.rest()
 
     def next_offsets(self) -> dict[tuple[str, int], int]:
-        """The next offset of every queue (recoverTopicQueueTable)."""
+        """Return the next offset of every queue (recoverTopicQueueTable)."""
         return {(queue.topic, queue.queue_id): queue.max_offset for queue in self}
 
     def unit_counts(self) -> dict[tuple[str, int], int]:
-        """How many units each queue's files hold."""
+        """Return how many units each queue's files hold."""
         return {(queue.topic, queue.queue_id): queue.unit_count for queue in self._all()}
 
     def flush(self, least_pages: int = 0) -> None:
-        """Flush every queue, and the names of new ones; with ``least_pages`` just those that have as many dirty pages.
+        """Flush every queue, and the names of new ones. With ``least_pages``, only queues with that many dirty pages.
 
-        Raises SyncFailedError. Retention may come beside the service that does so all the time.
+        Raises SyncFailedError. Thread rule: retention may call it while the flush service does.
         """
         with self._flushing:
             if not least_pages:
-                self._names.flush()  # first: where they are many that syncs the units too
+                self._names.flush()  # first: a sync of many names also writes the units
                 for queue in self:
                     queue.begin_flush()
             for queue in self:
                 queue.flush(least_pages)
 
     def destroy(self) -> list[ConsumeQueue]:
-        """Remove every queue (destroyLogics); returns them."""
+        """Remove every queue (destroyLogics). Returns them."""
         queues = list(self)
         for queue in queues:
             queue.destroy()

@@ -1,13 +1,13 @@
-"""How far consumer groups and delay levels are, by ``config/``, against how far the queues go.
+"""Compares the committed offsets of consumer groups and delay levels (``config/``) with the ends of their queues.
 
-A group that is ahead of its queue passes over the next messages: they get the offsets that it has already committed.
-That comes of a power cut (the table was written, the end of the log was not), of a log that was cut or salvaged, and of
-an older copy of a queue beside a newer table. RocketMQ moves a group back to the queue's end at its next pull, but by
-then the queue may have grown past it. Here every start, ``rebuild`` and ``salvage`` set such a group to the queue's end
+A group that is ahead of its queue skips the next messages: they get the offsets that it has already committed. The
+causes are a power cut (the table was written, the end of the log was not), a log that was cut or salvaged, and an older
+copy of a queue beside a newer table. RocketMQ moves a group back to the queue's end at its next pull, but by then the
+queue may have grown past the group. Here every start, ``rebuild`` and ``salvage`` set such a group to the queue's end
 before a message gets an offset.
 
-``consumerOffset.json`` has the groups, ``delayOffset.json`` the delay levels. Nothing is said of light queues and
-static topics, whose offsets are those of another queue, nor of a topic without any queue.
+``consumerOffset.json`` has the groups, ``delayOffset.json`` the delay levels. Light queues and static topics are not
+checked, because their offsets are those of another queue, nor is a topic without any queue.
 
 Thread rule: plain functions.
 
@@ -37,7 +37,7 @@ _SEPARATOR = "@"
 
 
 class GroupOffset(NamedTuple):
-    """``group`` has committed ``offset`` of a queue: its next message. A delay level has no group (``""``)."""
+    """``group`` has committed ``offset``, its next message of a queue. A delay level has no group (``""``)."""
 
     group: str
     topic: str
@@ -46,7 +46,7 @@ class GroupOffset(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Whose offset it is, for people."""
+        """The name of the group or the delay level, for people."""
         return f"group {self.group}" if self.group else f"delay level {self.queue_id + 1}"
 
     @property
@@ -56,7 +56,10 @@ class GroupOffset(NamedTuple):
 
 
 class GroupTable(NamedTuple):
-    """What ``group`` has committed of one topic, as (queue id, offset). A queue may be there twice (``1``, ``+1``)."""
+    """The committed offsets of ``group`` in one topic as (queue id, offset).
+
+    A queue id may occur twice (``1``, ``+1``).
+    """
 
     group: str
     topic: str
@@ -64,19 +67,20 @@ class GroupTable(NamedTuple):
 
 
 class GroupAhead(NamedTuple):
-    """The queue ends at ``end``, in front of the offset ``at``."""
+    """A committed offset ``at`` that is behind the queue's end ``end``."""
 
     at: GroupOffset
     end: int
 
 
-EndOf = Callable[[str, int], int | None]  # where a queue ends, by topic and queue id; None where that is not known
+# Returns the end of a queue by topic and queue id, or None if it is not known.
+EndOf = Callable[[str, int], int | None]
 
 
 def read_group_offsets(fs: FileSystem, paths: StorePaths) -> list[GroupTable]:
-    """Every committed offset. What the disk does not give back, or is no such table, says nothing.
+    """Return every committed offset. Unreadable or malformed tables are ignored.
 
-    A table a group and topic, not an object an offset: a broker may have hundreds of thousands.
+    There is one object for each group and topic, not for each offset: a broker may have hundreds of thousands.
     """
     static = _table(_load(fs, paths, _STATIC_TOPICS), _STATIC)
     found = [*_groups(_load(fs, paths, CONSUMER_OFFSET)), *_levels(_load(fs, paths, DELAY_OFFSET))]
@@ -84,7 +88,7 @@ def read_group_offsets(fs: FileSystem, paths: StorePaths) -> list[GroupTable]:
 
 
 def groups_ahead(tables: Iterable[GroupTable], end_of: EndOf) -> list[GroupAhead]:
-    """The offsets that are behind the end of their queue, sorted."""
+    """Return the offsets that are behind the end of their queue, sorted."""
     return sorted(
         {
             GroupAhead(GroupOffset(group, topic, queue_id, offset), end)
@@ -96,7 +100,10 @@ def groups_ahead(tables: Iterable[GroupTable], end_of: EndOf) -> list[GroupAhead
 
 
 def end_in(queues: ConsumeQueues, topics: Iterable[str] = ()) -> EndOf:
-    """Where these queues end. One that is not there has no message, if its topic has others or is among ``topics``."""
+    """Return a function that gives the ends of these queues.
+
+    A missing queue ends at 0 if its topic has other queues or is among ``topics``.
+    """
     topics = {*topics, *(queue.topic for queue in queues)}
 
     def end_of(topic: str, queue_id: int) -> int | None:
@@ -107,7 +114,7 @@ def end_in(queues: ConsumeQueues, topics: Iterable[str] = ()) -> EndOf:
 
 
 def set_back(fs: FileSystem, paths: StorePaths, ahead: Sequence[GroupAhead]) -> None:
-    """Set each of these groups to the end of its queue; returns when that is durable. Raises DiskFullError."""
+    """Set each of these groups to the end of its queue. Returns when that is durable. Raises DiskFullError."""
     for name in {one.at.file_name for one in ahead}:
         file = ConfigFile(fs, paths.config / name)
         value = file.read(dict, keeps_edits=True) or {}
@@ -116,7 +123,9 @@ def set_back(fs: FileSystem, paths: StorePaths, ahead: Sequence[GroupAhead]) -> 
 
 
 def _load(fs: FileSystem, paths: StorePaths, name: str) -> Mapping[str, Any]:
-    """The object of a file, as a broker takes it: one that somebody has edited does not give way to its ``.bak``."""
+    """Return the object of a file as a broker reads it: a file that was edited by hand is not replaced by its
+    ``.bak``.
+    """
     with suppress(StoreError, OSError):
         return ConfigFile(fs, paths.config / name).read(dict, keeps_edits=True) or {}
     return {}
@@ -141,7 +150,7 @@ def _levels(value: Mapping[str, Any]) -> Iterator[GroupTable]:
 
 
 def _numbers(table: Mapping[str, Any], *, least: int) -> list[tuple[int, int]]:
-    """(number, offset) of the entries of ``table`` that have a number of at least ``least``, and an offset."""
+    """Return (number, offset) of the entries of ``table`` that have a number of at least ``least`` and an offset."""
     return [
         (number, offset) for text, offset in table.items() if (number := _number(text)) >= least and type(offset) is int
     ]
@@ -160,7 +169,7 @@ def _lower(value: dict[str, Any], ahead: Iterable[GroupAhead]) -> None:
 
 
 def _with_number_keys(value: dict[str, Any], *, is_of_levels: bool) -> dict[str, Any]:
-    """The file's object as RocketMQ writes it: numbers of queues and levels stand without quotes."""
+    """Return the file's object as RocketMQ writes it: numbers of queues and levels without quotes."""
     if is_of_levels:
         return {key: _numbered(one) if key == _OFFSETS else one for key, one in value.items()}
     tables = (_OFFSETS, _RESETS, _PULLED)
@@ -178,9 +187,9 @@ def _numbered(table: Any) -> Any:
     return {_number(text) if _number(text) >= 0 else text: one for text, one in table.items()}
 
 
-@lru_cache(maxsize=4096)  # every group's table names the same few
+@lru_cache(maxsize=4096)  # the tables of all groups repeat a few numbers
 def _number(text: str) -> int:
-    """The number that ``text`` is; -1 where it is none."""
+    """Return the number that ``text`` represents, or -1 if it is not a number."""
     try:
         return parse_number(text, INT_MAX)
     except ValueError:

@@ -1,12 +1,12 @@
-"""Which queue the files of a queue directory are of: the records say it that their units lead to.
+"""Finds files in the directory of another queue, by the records that their units lead to.
 
-A directory of a queue that was swapped with another one, renamed or copied, or a file that got into another queue's
-directory, is found by looking at a few units of each file: one of a sound file, about sixty of one in doubt. What is
-damaged within a file, and what is of another store, is not found so.
+A queue directory that was swapped, renamed or copied, or a file that was moved into another queue's directory, is found
+by examining a few units of each file: one of a sound file, about sixty of a doubtful one. Damage within a file, and
+files of another store, are not found this way.
 
-Every file is looked at, also in the middle of a queue: nothing else in an open compares its units with the log. The
-records are read in the order in which they lie in the log, all at once: ten thousand looks in the order of the queues
-would take a disk back and forth as often, and hold every file of the log open.
+Every file is examined, also in the middle of a queue: nothing else in an open compares its units with the log. The
+records are read in one pass, in the order of the log: ten thousand reads in the order of the queues would seek as
+often, and keep every log file open.
 
 Thread rule: plain functions.
 """
@@ -33,17 +33,20 @@ from gantrymq.store.queue.consume_queues import is_light
 from gantrymq.store.queue.queue_listing import QueueName
 
 RecordPlace = tuple[int, int]
-"""Where a record begins in the log, and its size in bytes."""
+"""The physical offset of a record, and its size in bytes."""
 Slot = tuple[str, int, int]
 """Topic, queue id, queue offset."""
 SlotsAt = Callable[[Sequence[RecordPlace]], Sequence[Slot | None]]
-"""What the records at these places say of themselves; None where there is none. Rising places are read quickest."""
+"""Returns the slot of the record at each place, or None if there is no record. Rising places are read fastest."""
 _LOOKED_AT = 64
 _NO_PLACE: RecordPlace = (-1, 0)
 
 
 class Owner(NamedTuple):
-    """The units of a file are of this queue, and of its slots that are ``distance`` further on than the file says."""
+    """The queue that the units of a file belong to.
+
+    ``distance`` is how many slots later they belong than the file says.
+    """
 
     topic: str
     queue_id: int
@@ -52,9 +55,9 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JudgedFile:
-    """A file of the directory of queue ``name``. ``owner`` is None where it is of that queue, as far as one can see.
+    """A file in the directory of queue ``name``. ``owner`` is None if it seems to belong to that queue.
 
-    ``nowhere`` are the places, of those that were ``looked_at``, at which no record begins.
+    ``nowhere`` are those of the ``looked_at`` examined physical offsets at which no record begins.
     """
 
     name: QueueName
@@ -71,7 +74,7 @@ def judge_queue_files(
     log_begin: int,
     log_end: int,
 ) -> Iterator[JudgedFile]:
-    """Every file of ``queues``, by the records in [log_begin, log_end) of the log.
+    """Judge every file of ``queues`` by the records in [log_begin, log_end) of the log.
 
     Light queues are left out: their units lead to records of other queues.
     """
@@ -86,7 +89,7 @@ def judge_queue_files(
 
 
 def misfiled_queues(judged_files: Iterable[JudgedFile]) -> Iterator[tuple[JudgedFile, MisfiledQueueError]]:
-    """The first file of each queue that is of another one, and the error that says so."""
+    """Yield the first file of each queue that belongs to another one, with the error that describes it."""
     seen: set[QueueName] = set()
     for judged in judged_files:
         owner = judged.owner
@@ -100,14 +103,14 @@ def misfiled_queues(judged_files: Iterable[JudgedFile]) -> Iterator[tuple[Judged
 
 
 def _first_place(fs: FileSystem, file: OffsetFile) -> RecordPlace | None:
-    """Where the first unit leads, _NO_PLACE where that is nowhere; None where the file cannot be read."""
+    """Return where the first unit leads, _NO_PLACE if it leads nowhere, or None if the file cannot be read."""
     try:
         opened = fs.open(file.path)
         try:
             raw = opened.read_at(0, UNIT_SIZE)
         finally:
             opened.close()
-    except (FileNotFoundError, DiskError):  # it is told of where the file is needed
+    except (FileNotFoundError, DiskError):  # reported when the file is needed
         return None
     place, size, _ = decode_entry(raw) if len(raw) == UNIT_SIZE else (*_NO_PLACE, 0)
     return (place, size) if place >= 0 and size >= MIN_RECORD_SIZE else _NO_PLACE
@@ -121,7 +124,7 @@ def _slots(slots_at: SlotsAt, places: Iterable[RecordPlace]) -> dict[RecordPlace
 def _judge_closely(
     fs: FileSystem, name: QueueName, file: OffsetFile, slots_at: SlotsAt, log_begin: int, log_end: int
 ) -> JudgedFile:
-    """By the last unit, and where that is not the queue's own either by units from all over the file."""
+    """Judge a file by its last unit, and if that does not fit the queue either, by units from the whole file."""
     first = file.offset // UNIT_SIZE
     try:
         opened = fs.open(file.path)
@@ -155,7 +158,7 @@ def _rows_in_log(units: NDArray[np.void], log_begin: int, log_end: int) -> NDArr
 
 
 def _owner(name: QueueName, file: OffsetFile, slots: Counter[Owner]) -> Owner | None:
-    """Whose units these are, by most of them; None where that is ``name``, or nothing is certain."""
+    """Return the queue that most of these units belong to, or None if that is ``name`` or the result is not certain."""
     if not slots:
         return None
     queues = Counter[QueueName]()
@@ -166,10 +169,11 @@ def _owner(name: QueueName, file: OffsetFile, slots: Counter[Owner]) -> Owner | 
         return None
     owner, _ = max(((slot, count) for slot, count in slots.items() if slot[:2] == queue), key=lambda item: item[1])
     if queue == name:
-        # Whole files that lie in another's place; a few slots off are a queue that RocketMQ went on in with a gap.
+        # A distance of whole files shows a file in a wrong place. A distance of a few slots is a queue that RocketMQ
+        # continued with a gap.
         is_other_file = owner.distance != 0 and owner.distance * UNIT_SIZE % file.size_bytes == 0
         return owner if is_other_file and slots[owner] * 2 > queues.total() > 1 else None
-    # One record with a wrong bit in its topic or queue id is no queue.
+    # A single record may have a flipped bit in its topic or queue id.
     return owner if count > 1 or not is_one_damage(queue, name) else None
 
 

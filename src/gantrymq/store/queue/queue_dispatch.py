@@ -1,9 +1,9 @@
-"""From records of the log to units of the consume queues, and which queue offsets to accept.
+"""Turns records of the log into units of the consume queues, and decides which queue offsets to accept.
 
 Recovery, rebuild and :mod:`gantrymq.store.reput` give :class:`QueueDispatcher` batch after batch, in the order of the
 log.
 
-No CRC covers the queue offset of a record. One flipped bit of it must neither shift the messages behind it nor make a
+No CRC covers the queue offset of a record. One flipped bit of it must neither shift the messages behind it nor create a
 queue of a billion empty slots. The rules, in the order of the log:
 
 - The offsets of a queue rise by one. A record that breaks the order while the next one does not is wrong. If the next
@@ -47,14 +47,15 @@ _RANKS = np.arange(4096)
 
 
 def repaired_offsets(offsets: Int64s, phy_offsets: Int64s, expected: int | None) -> Int64s:
-    """The queue offsets (int64) of records that follow each other in one queue, those that cannot be true mended.
+    """Return the queue offsets (int64) of consecutive records of one queue, with impossible ones repaired.
 
-    ``phy_offsets`` is where the records lie; ``expected`` the next offset of the queue, None where it is empty.
+    ``phy_offsets`` has the records' physical offsets. ``expected`` is the next offset of the queue, None if it is
+    empty. If nothing is repaired, ``offsets`` itself is returned.
     """
     count = len(offsets)
     first = int(offsets[0]) if expected is None else expected
     ranks = _RANKS[:count] if count <= len(_RANKS) else np.arange(count)
-    # The offset that the first record would have, by the word of each record.
+    # The offset of the first record that follows from each record's own offset.
     origins = offsets - ranks
     if (origins == first).all() and 0 <= first <= int(phy_offsets[0]) // MIN_RECORD_SIZE:
         return offsets
@@ -79,9 +80,11 @@ def repaired_offsets(offsets: Int64s, phy_offsets: Int64s, expected: int | None)
 
 
 def going_on(offsets: Int64s, phy_offsets: Int64s, begins: Int64s, expected: Int64s) -> NDArray[np.bool_]:
-    """Of many queues at once: whether each just goes on, so that :func:`repaired_offsets` would mend nothing.
+    """Return, for many queues at once, which simply go on, so that :func:`repaired_offsets` would repair nothing
+    (bool).
 
-    Their records stand one queue behind the other, from ``begins`` on; a queue of which -1 is expected does not go on.
+    The records are grouped by queue; queue i begins at index ``begins[i]``. A queue with ``expected`` -1 does not go
+    on.
     """
     lengths = np.diff(begins, append=len(offsets))
     as_expected = offsets - np.arange(len(offsets)) == np.repeat(expected - begins, lengths)
@@ -90,12 +93,12 @@ def going_on(offsets: Int64s, phy_offsets: Int64s, begins: Int64s, expected: Int
 
 
 def _origin_of_first(origins: Int64s, possible: NDArray[np.bool_], phy_offsets: Int64s) -> int:
-    """What to believe of the first record of a queue, by the next two."""
+    """Decide the offset of a queue's first record by the next two."""
     own = int(origins[0])
     if len(origins) == 1 or not possible[1]:
         return own if possible[0] else 0
     after = int(origins[1])
-    if after < 0:  # the queue begins with the second one, anew, and nothing can stand in front of that
+    if after < 0:  # the second record restarts the queue, so no record can precede it
         return own if possible[0] else 0
     is_outvoted = len(origins) > 2 and after == origins[2]
     most_missing = (phy_offsets[1] - phy_offsets[0]) // MIN_RECORD_SIZE - 1
@@ -104,9 +107,10 @@ def _origin_of_first(origins: Int64s, possible: NDArray[np.bool_], phy_offsets: 
 
 
 def _is_of_another(offsets: Int64s, row: int, expected: int) -> bool:
-    """Whether behind a record, and those that go on from it, the queue goes on with ``expected``.
+    """Whether the queue goes on with ``expected`` behind a record and the records that continue it.
 
-    Where it goes on from these records, it is the one in between that lies in a wrong place.
+    Such a record is of another queue. If the queue goes on from these records instead, the record behind them is
+    misplaced.
     """
     behind = row + 1
     while behind < len(offsets) and offsets[behind] == offsets[behind - 1] + 1:
@@ -119,17 +123,17 @@ def _is_of_another(offsets: Int64s, row: int, expected: int) -> bool:
 
 
 def _is_wild(step: int, after: int | None) -> bool:
-    """Whether a step that nothing confirms is too large."""
+    """Whether a step that no next record confirms is too large."""
     return after is None and abs(step) > _BELIEVABLE_STEP
 
 
-_MANY_QUEUES = 16  # from so many on they are looked at together
+_MANY_QUEUES = 16  # from this number of queues on, they are checked together
 Arrival = Callable[[str, int, int], None]
 BeginOf = Callable[[str, int], int]
 
 
 class QueueGapError(Exception):
-    """A queue's next unit is missing in front of the batch; ``from_offset`` is where the log may still have it."""
+    """A queue's next unit is missing before the batch. The log may have its record from ``from_offset`` on."""
 
     def __init__(self, from_offset: int) -> None:
         super().__init__(f"units are missing from physical offset {from_offset} on")
@@ -139,9 +143,9 @@ class QueueGapError(Exception):
 class QueueDispatcher:
     """Puts every consumable record into its queue.
 
-    ``on_arrival(topic, queue_id, max_offset)`` is told about each queue that grew; ``added`` counts units. ``begin_of``
-    is that of :func:`append_units`. ``deleted_ends()`` is, by topic, the offset in front of which records are deleted.
-    The records at the places in ``left_out`` enter no queue.
+    ``on_arrival(topic, queue_id, max_offset)`` is called for each queue that grew. ``added`` counts units. ``begin_of``
+    is that of :func:`append_units`. ``deleted_ends()`` maps a topic to the physical offset before which its records are
+    deleted. The records at the physical offsets in ``left_out`` enter no queue.
     """
 
     def __init__(
@@ -168,10 +172,11 @@ class QueueDispatcher:
         self.added = 0
 
     def dispatch(self, batch: RecordBatch, *, fill_gaps: bool = True) -> None:
-        """Dispatch one batch; units that are there already are passed over.
+        """Dispatch one batch. Units that exist already are skipped.
 
-        With ``fill_gaps`` the slots of units that the log does not have any more become pre-blanks, else a gap raises
-        QueueGapError before anything of its queue is written. Raises DiskFullError; the same batch may come again.
+        With ``fill_gaps`` slots whose records the log no longer has become pre-blanks. Otherwise a gap raises
+        QueueGapError before anything is written to its queue. Raises DiskFullError; the same batch may be dispatched
+        again.
         """
         batch.believe_places()
         wanted, last = self._missing(batch)
@@ -191,7 +196,10 @@ class QueueDispatcher:
         )
 
     def _missing(self, batch: RecordBatch) -> tuple[Int64s, int]:
-        """The queue's number of each record that is consumable and not yet there, -1 of all others, and the last."""
+        """Return the queue number of each record, and the row of the last record to dispatch (-1: none).
+
+        The number is -1 for a record that is not consumable or has its unit already.
+        """
         ordinals, numbers = self._numbers.find(batch, self._add_queue)
         if batch.count > len(self._wanted):
             self._wanted = np.empty(batch.count, np.int64)
@@ -204,7 +212,7 @@ class QueueDispatcher:
         return self._wanted, last
 
     def _note_ends(self, numbers: Iterable[int]) -> None:
-        """Read where the units of these queues end, which recovery may have cut.
+        """Read where the units of these queues end, since recovery may have cut them.
 
         Reading this for every queue costs O(queues) a batch.
         """
@@ -218,7 +226,7 @@ class QueueDispatcher:
                 self._ends[number] = max(queue.max_physic_offset, deleted.get(queue.topic, -1))
 
     def _go_on(self, grouped: QueueUnits, numbers: Int64s) -> Int64s:
-        """Append the units of the queues that just go on, which one look at all of them tells; returns the others."""
+        """Append the units of queues that simply go on, checked together. Returns the numbers of the other queues."""
         begins, ends = grouped.starts[numbers], grouped.starts[numbers + 1]
         queues = [self._by_number[number] for number in numbers.tolist()]
         expected = np.array([queue.next_offset if queue else -1 for queue in queues], np.int64)
@@ -261,8 +269,8 @@ def append_units(
 ) -> None:
     """Append units ``begin`` to ``end``, all of ``queue`` and of one batch, run by run of consecutive queue offsets.
 
-    ``begin_of(topic, queue_id)`` says where unit 0 of the files points that these take the place of. It is asked where
-    a record says offset 0 and the next one does not say 1: if it is the place of that record, the queue began anew.
+    ``begin_of(topic, queue_id)`` returns where unit 0 leads in the old files that a rebuild replaces. It is called if a
+    record says offset 0 and the next one does not say 1: if it returns that record's offset, the queue restarted there.
 
     Raises DiskFullError, and QueueGapError without ``fill_gaps``.
     """
@@ -287,7 +295,8 @@ def append_units(
         cuts = [begin, *(np.flatnonzero(np.diff(offsets) != 1) + begin + 1).tolist(), end]
     for start, stop in pairwise(cuts):
         first = int(offsets[start - begin])
-        if first == queue.max_offset - 1 and claimed[start - begin] != first:  # it is of another queue, and has no unit
+        # the record is of another queue and gets no unit
+        if first == queue.max_offset - 1 and claimed[start - begin] != first:
             queue.passed_over += _passed_over(grouped, start, start + 1, int(claimed[start - begin]))
             start, first = start + 1, first + 1
             if start == stop:
@@ -305,14 +314,15 @@ def append_units(
             queue.renumbered += _renumbered(grouped, added_from, stop, first + added_from - start)
     if claimed[-1] == 0 != offsets[-1]:
         unit, store_times_ms, max_physic_offset = _units(grouped, end - 1, end)
-        # Copied, for the next batch is encoded into the same memory.
+        # Copied, because the next batch is encoded into the same memory.
         queue.perhaps_anew = memoryview(bytes(unit)), store_times_ms.copy(), max_physic_offset
 
 
 def _renumbered(grouped: QueueUnits, start: int, stop: int, first: int) -> Iterator[Renumbered]:
-    """Which of a run of records, whose units stand from ``first`` on, say another queue offset that cannot be true.
+    """Yield the records of a run whose own queue offset is impossible. Their units begin at ``first``.
 
-    A 0 may be: its topic was perhaps made anew, and nobody knows it (``queue-entry-anew`` of verify).
+    An offset of 0 is left out: the topic may have been recreated, which no other data shows (``queue-entry-anew`` of
+    verify).
     """
     claimed = grouped.queue_offsets[start:stop]
     for row in np.flatnonzero((claimed - np.arange(stop - start) != first) & (claimed != 0)).tolist():
@@ -326,6 +336,6 @@ def _passed_over(grouped: QueueUnits, start: int, stop: int, first: int) -> Iter
 
 
 def _units(grouped: QueueUnits, start: int, stop: int) -> tuple[memoryview, Int64s, int]:
-    """The units, the store times of their records, and where the last of those ends."""
+    """Return the units, the store times of their records, and the physical offset behind the last of these."""
     units = grouped.units[start * UNIT_SIZE : stop * UNIT_SIZE].data
     return units, grouped.store_times_ms[start:stop], int(grouped.phy_offsets[stop - 1] + grouped.sizes[stop - 1])

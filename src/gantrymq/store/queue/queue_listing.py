@@ -1,10 +1,10 @@
-"""The directories and files of all consume queues, as the file system lists them.
+"""Lists the directories and files of all consume queues.
 
-A walk over ten thousand queue directories costs as much as their whole check, so walks are shared. The checks of the
+A walk over ten thousand queue directories costs as much as all checks of them, so walks are shared. The checks of the
 log's files share one :class:`QueueListing`, which walks only as far as one of them asks. The check for misfiled queues
-takes what the load of the queues has found (``ConsumeQueues.listed``).
+uses what the load of the queues has found (``ConsumeQueues.listed``).
 
-The load does its own walk, because its order counts: a reader beside a writer lists the queues after it has read the
+The load walks by itself, because its order counts: a reader beside a writer must list the queues after it has read the
 checkpoint and listed the log.
 
 Thread rule: belongs to one thread.
@@ -23,11 +23,11 @@ from gantrymq.store.paths import OffsetFile, offset_files
 
 QueueName = tuple[str, int]
 """Topic and queue id."""
-_NO_TOPIC = frozenset("+~# ")  # in names of other programs' directories, as lost+found
+_NO_TOPIC = frozenset("+~# ")  # characters in directory names of other programs, such as lost+found
 
 
 def queue_id_of(name: str) -> int | None:
-    """The queue whose directory has this name, as Java's int writes it; None where no queue's has."""
+    """Return the queue id that is the name of a queue directory (as Java's int prints it), or None for another name."""
     try:
         queue_id = parse_number(name, INT_MAX)
     except ValueError:
@@ -36,7 +36,7 @@ def queue_id_of(name: str) -> int | None:
 
 
 def queue_directories(fs: FileSystem, directory: Path) -> Iterator[QueueName]:
-    """Every queue that has a directory, in the order of the directories."""
+    """Yield every queue that has a directory, in the order of the directories."""
     for topic in fs.scan(directory):
         for queue in scan_topic(fs, directory / topic.name) if topic.is_directory else ():
             queue_id = queue_id_of(queue.name) if queue.is_directory else None
@@ -45,7 +45,10 @@ def queue_directories(fs: FileSystem, directory: Path) -> Iterator[QueueName]:
 
 
 def scan_topic(fs: FileSystem, directory: Path) -> list[Entry]:
-    """What is in a topic's directory; nothing where it may not be read and has a name that no topic has."""
+    """Return the entries of a topic's directory.
+
+    An unreadable directory counts as empty if its name cannot be a topic's. Raises StorePermissionError otherwise.
+    """
     try:
         return fs.scan(directory)
     except StorePermissionError:
@@ -55,12 +58,12 @@ def scan_topic(fs: FileSystem, directory: Path) -> list[Entry]:
 
 
 def is_topic_name(name: str) -> bool:
-    """Whether a topic may be named so: no broker takes these characters in one."""
+    """Whether a topic may have this name: no broker accepts these characters in a topic."""
     return _NO_TOPIC.isdisjoint(name)
 
 
 class ListedQueue(NamedTuple):
-    """A queue, its directory, and the files there by their offset."""
+    """A queue, its directory, and its files sorted by offset."""
 
     name: QueueName
     directory: Path
@@ -68,21 +71,24 @@ class ListedQueue(NamedTuple):
 
 
 def list_queues(fs: FileSystem, directory: Path) -> Iterator[ListedQueue]:
-    """Every queue below ``directory`` (consumequeue/), in the order of the directories. Raises StorePermissionError."""
+    """Yield every queue below ``directory`` (consumequeue/), in the order of the directories.
+
+    Raises StorePermissionError.
+    """
     for name in queue_directories(fs, directory):
         own = directory / name[0] / str(name[1])
         yield ListedQueue(name, own, offset_files(fs, [own]))
 
 
 class QueueListing:
-    """As :func:`list_queues`, for several checks: what one of them has listed is not listed again."""
+    """Like :func:`list_queues`, for several checks: what one of them has listed is not listed again."""
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._rest = list_queues(fs, directory)
         self._listed: list[ListedQueue] = []
 
     def __iter__(self) -> Iterator[ListedQueue]:
-        """The queues, from the first one on."""
+        """Yield all queues, from the first one on."""
         yield from self._listed
         for queue in self._rest:
             self._listed.append(queue)

@@ -1,8 +1,8 @@
 """The units of a batch of records, grouped by queue.
 
-Kernels group records by the number of their queue, which :class:`QueueNumbers` assigns.
+Kernels group records by queue number; :class:`QueueNumbers` assigns the numbers.
 
-Thread rule: numbers belong to one dispatcher.
+Thread rule: the numbers belong to one dispatcher.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ _NONE = np.array([-1], np.int64)
 
 
 class QueueNumbers:
-    """Gives each (topic, queue id) the next number when it is first seen, whoever's scan has seen it."""
+    """Assigns each (topic, queue id) a number when it is first seen, over all scans."""
 
     def __init__(self) -> None:
         self._own = QueueInterner()
         self._ordinals = np.empty(BATCH_RECORDS, np.int64)
-        self._numbers: dict[tuple[str, int], int] = {}  # by the topic as it reads: two damaged ones may be one queue
-        # For each scan the numbers of its ordinals, and -1 at the end, where the ordinal -1 finds it.
+        # keyed by decoded topic: two damaged topics may decode to the same queue
+        self._numbers: dict[tuple[str, int], int] = {}
+        # Per scan: the number for each ordinal. The last element is -1, which the ordinal -1 selects.
         self._numbers_of: WeakKeyDictionary[QueueInterner, Int64s] = WeakKeyDictionary()
 
     def assign(self, batch: RecordBatch, add_queue: Callable[[bytes, int], None]) -> Int64s:
-        """The number of each record's queue (int64, ``batch.count`` long); -1 for a record that enters none.
+        """Return the queue number of each record (int64, ``batch.count`` long), -1 for a record that enters no queue.
 
         ``add_queue(topic, queue_id)`` is called for each new number, in their order.
         """
@@ -43,7 +44,7 @@ class QueueNumbers:
         return numbers[ordinals]
 
     def number_of(self, topic: bytes, queue_id: int, add_queue: Callable[[bytes, int], None]) -> int:
-        """The number of one queue, which gets the next one where no record has named it."""
+        """Return the number of one queue. A queue that no record has named gets the next number."""
         name = decode_utf8(topic), queue_id
         if name not in self._numbers:
             add_queue(topic, queue_id)
@@ -51,9 +52,9 @@ class QueueNumbers:
         return self._numbers[name]
 
     def find(self, batch: RecordBatch, add_queue: Callable[[bytes, int], None]) -> tuple[Int64s, Int64s]:
-        """The records' ordinals, whoever's scan gave them (``batch.count`` long), and the number for each ordinal.
+        """Return the records' ordinals (int64, ``batch.count`` long), and the queue number for each ordinal.
 
-        The ordinal -1 is that of a record that enters no queue. The next call writes over the ordinals.
+        A record with ordinal -1 enters no queue. The next call overwrites the ordinals.
         """
         if batch.digest is None:
             queues, ordinals = self._own, self._own_ordinals(batch)
@@ -61,7 +62,7 @@ class QueueNumbers:
             queues, ordinals = batch.digest.queues, batch.digest.ordinals
         numbers = self._numbers_of.get(queues, _NONE)
         if len(numbers) <= len(queues.names):
-            seen = int(ordinals.max(initial=-1)) + 1  # what records that do not count say of their queues makes none
+            seen = int(ordinals.max(initial=-1)) + 1  # records that enter no queue create none
             numbers = self._number(queues, numbers, seen, add_queue)
         return ordinals, numbers
 
@@ -85,7 +86,8 @@ class QueueNumbers:
         for at, (topic, queue_id) in enumerate(fresh):
             name = decode_utf8(topic), queue_id
             if name not in self._numbers:
-                add_queue(topic, queue_id)  # first: a number without a queue would lead the kernels astray
+                # called first: a number without a queue would lead the kernels out of their arrays
+                add_queue(topic, queue_id)
                 self._numbers[name] = len(self._numbers)
             added[at] = self._numbers[name]
         numbers = np.concatenate((known[:-1], added, _NONE))
@@ -97,9 +99,9 @@ _FIELDS = 4
 
 
 class QueueUnits(NamedTuple):
-    """``units`` (uint8, 20 bytes each) and what belongs to them (int64), in the order of the log within each queue.
+    """``units`` (uint8, 20 bytes each) with their fields (int64). Within each queue they are in the order of the log.
 
-    Those of queue number q are ``starts[q]`` to ``starts[q + 1]``.
+    The units of queue number q are ``starts[q]`` to ``starts[q + 1]``.
     """
 
     units: NDArray[np.uint8]
@@ -111,7 +113,10 @@ class QueueUnits(NamedTuple):
 
 
 class Renumbered(NamedTuple):
-    """A record that says another queue offset than the one that its unit has, and not 0, which may be true."""
+    """A record whose queue offset differs from that of its unit.
+
+    An offset of 0 does not count, since it may be true.
+    """
 
     phy_offset: int
     size_bytes: int
@@ -119,7 +124,7 @@ class Renumbered(NamedTuple):
 
 
 class PassedOver(NamedTuple):
-    """A record that got no unit: the queue was at a later offset already when its turn came in the log."""
+    """A record that got no unit, because the queue was already past its offset."""
 
     phy_offset: int
     size_bytes: int
@@ -128,7 +133,7 @@ class PassedOver(NamedTuple):
 
 
 class QueueUnitsEncoder:
-    """Encodes the units of batches into memory of its own. Thread rule: belongs to one dispatcher."""
+    """Encodes the units of batches into its own memory. Thread rule: belongs to one dispatcher."""
 
     def __init__(self) -> None:
         self._starts = np.empty(0, np.int64)
@@ -141,7 +146,10 @@ class QueueUnitsEncoder:
     def encode(
         self, batch: RecordBatch, numbers: NDArray[np.int64], n_queues: int, delay_levels_ms: NDArray[np.int64]
     ) -> QueueUnits:
-        """The units of ``batch``, whose queues ``numbers`` gives (-1: none); the next call writes over them."""
+        """Return the units of ``batch``. ``numbers`` has the queue number of each record (-1: none).
+
+        The next call overwrites the result.
+        """
         count = batch.count
         if count > len(self._tags):
             self._take_room(count)
@@ -160,5 +168,5 @@ class QueueUnitsEncoder:
 def queue_units(
     batch: RecordBatch, numbers: NDArray[np.int64], n_queues: int, delay_levels_ms: NDArray[np.int64]
 ) -> QueueUnits:
-    """The units of one batch, as arrays that nobody writes over."""
+    """Return the units of one batch in arrays of their own."""
     return QueueUnitsEncoder().encode(batch, numbers, n_queues, delay_levels_ms)

@@ -1,15 +1,15 @@
-"""Whether the newest files of the commit log are missing: the last one is full, and something leads behind it.
+"""Checks whether the newest files of the commit log are missing: the last one is full, and something leads behind it.
 
-A writer goes on in another directory of the log (a second path of storePathCommitLog, a new disk) and a later start is
-given only the first. A recovery would take the log for shorter than it is, cut the queues, and give their offsets out
-again. RocketMQ 5.5.0 does that.
+The usual cause: a writer continued in another directory of the log (a second path of storePathCommitLog, a new disk),
+and a later start gets only the first. A recovery would take the log for shorter than it is, cut the queues, and assign
+their offsets again. RocketMQ 5.5.0 does that.
 
-A kill and a power cut leave other things. The name of a new log file is durable before a record lies in it, and a
-recovery that removes log files, or an empty one, makes it durable first that no queue leads into them. So where the
-last file is full (its records are whole up to a blank at its end), the next one is not there, and a queue's unit or the
-checkpoint leads behind it, the next one was there. Where the last file is not full, a power cut may have interrupted a
-recovery. In a store that was closed it may not: there it is enough that two things that lead behind the last file
-agree, so that it is not one damaged number.
+A kill or a power cut leaves a different state. The name of a new log file is durable before its first record. Before a
+recovery removes log files, it makes durable that no queue leads into them. So if the last file is full (its records are
+whole up to a blank at its end), the next one is missing, and a queue's unit or the checkpoint leads behind it, then the
+next one existed. If the last file is not full, a power cut may have interrupted a recovery. In a store that was closed
+this is impossible: there it is enough that two things that lead behind the last file agree, so that it is not one
+damaged number.
 
 Thread rule: plain functions.
 """
@@ -38,13 +38,13 @@ from gantrymq.store.queue.consume_queue import UNIT_DTYPE
 from gantrymq.store.queue.queue_listing import ListedQueue
 from gantrymq.store.remedies import ACCEPT
 
-_BESIDE_BODY_BYTES = 128 << 10  # of a record: topic, properties, and a blank behind it
-_MOST_UNITS = 4096  # of a queue are looked at where they must agree
+_BESIDE_BODY_BYTES = 128 << 10  # of a record: topic, properties, and the blank behind it
+_MOST_UNITS = 4096  # examined per queue, where units must agree
 _BATCH_RECORDS = 4096
 
 
 class _Behind(NamedTuple):
-    """The units [begin, end) of one queue that lead behind the log; the last one is ``last``."""
+    """The units [begin, end) of one queue that lead behind the log. ``last`` is the last of them."""
 
     directory: Path
     begin: int
@@ -59,14 +59,14 @@ def missing_end(
     queues: Iterable[ListedQueue],
     config: MessageStoreConfig,
 ) -> MissingLogEndError | None:
-    """What says that the log goes on behind the last of ``files``; None where nothing does.
+    """Return the error that describes missing files behind the last of ``files``, or None without evidence for them.
 
     ``config`` has the sizes of files. Raises StorePermissionError.
     """
     is_closed, page = not fs.exists(paths.abort), read_checkpoint(fs, paths)
     empty = [file for file in files if not file.size_bytes]
     if empty and not is_closed:
-        return None  # a power cut took the length of what was in them
+        return None  # a power cut took the length of the file
     size = config.mapped_file_size_commit_log
     last = next((file for file in reversed(files) if file.size_bytes), None)
     if last is None or last.size_bytes != size:
@@ -74,7 +74,7 @@ def missing_end(
     end = last.offset + size
     told = max(page.logics_physical_offset, page.confirm_phy_offset if is_closed else 0)
     may_be_full = _has_end(fs, last, config)
-    # Of a store that RocketMQ has closed the checkpoint does not say how far the log reached.
+    # In a store that RocketMQ has closed, the checkpoint does not say how far the log reached.
     if not may_be_full and (not is_closed or 0 < page.confirm_phy_offset <= end):
         return None
     behind = list(_units_behind(fs, queues, end, config.mapped_file_size_consume_queue))
@@ -85,12 +85,12 @@ def missing_end(
         return None
     now = offset_files(fs, paths.commit_logs)
     if any(file.offset >= end and (file.size_bytes or not is_closed) for file in now):
-        return None  # a writer at work has made the next one
+        return None  # a running writer has created the next file
     return _error(paths, end, size, behind, told, is_empty=bool(empty))
 
 
 def read_checkpoint(fs: FileSystem, paths: StorePaths) -> Checkpoint:
-    """The checkpoint as it is on the disk; zeros where there is none, or the disk does not give it back."""
+    """Return the checkpoint on the disk, or zeros if it is missing or unreadable."""
     try:
         file = fs.open(paths.checkpoint)
     except (FileNotFoundError, DiskError, NotAStoreError):
@@ -125,7 +125,7 @@ def _error(
 
 
 def _has_end(fs: FileSystem, last: OffsetFile, config: MessageStoreConfig) -> bool:
-    """Whether something stands so close to the end of the file that it may be full."""
+    """Whether there are bytes so close to the end of the file that it may be full."""
     length = min(last.size_bytes, config.max_message_size_bytes + _BESIDE_BODY_BYTES)
     try:
         file = fs.open(last.path)
@@ -161,12 +161,12 @@ def _is_full(fs: FileSystem, paths: StorePaths, last: OffsetFile, config: Messag
 
 
 def _units_behind(fs: FileSystem, queues: Iterable[ListedQueue], end: int, file_size: int) -> Iterator[_Behind]:
-    """Of each queue whose last unit leads behind ``end``, those that do."""
+    """Yield, for each queue whose last unit leads behind ``end``, its units that do."""
     for _, directory, files in queues:
         found = [one for one in files if one.size_bytes == file_size]
         try:
             behind = _behind(fs, directory, found, end)
-        except (DiskError, FileNotFoundError):  # what the disk does not give back says nothing
+        except (DiskError, FileNotFoundError):  # unreadable files are no evidence
             continue
         if behind is not None:
             yield behind
@@ -200,7 +200,10 @@ def _leads_behind(unit: QueueEntry, end: int) -> bool:
 
 
 def _first_where(file: File, count: int, is_so: Callable[[QueueEntry], bool]) -> int:
-    """The first of ``count`` units of which it is so, as of all behind it; ``count`` where it is of none."""
+    """Return the first of ``count`` units for which ``is_so`` holds, or ``count`` if there is none.
+
+    ``is_so`` must hold for all units behind that one.
+    """
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
@@ -213,7 +216,7 @@ def _unit(file: File, number: int) -> QueueEntry:
 
 
 def _agree(fs: FileSystem, behind: Sequence[_Behind], page: Checkpoint, end: int, file_size: int) -> bool:
-    """Whether a unit leads exactly behind the log, joins another one, or is the last one by the checkpoint."""
+    """Whether a unit leads exactly to the end of the log, joins another unit, or is the last one by the checkpoint."""
     places = []
     for one in behind:
         begin, stop = one.begin * UNIT_SIZE, min(one.end, one.begin + _MOST_UNITS) * UNIT_SIZE

@@ -1,16 +1,16 @@
-"""Whether files of the commit log are missing that the rest of the store refers to.
+"""Checks whether files of the commit log are missing that the rest of the store refers to.
 
-A store whose log is on a disk that is not mounted, or at another path than the settings say, looks like one with an
+A store whose log is on a disk that is not mounted, or at another path than the settings say, looks like a store with an
 empty log, and a recovery would drop its queues and its index. A file that is missing in the middle is the same on a
 small scale. Such a store opens for writing only with acceptMissingCommitLog=true. A file that is missing in the middle
-then becomes one blank, which RocketMQ and this store both skip. RocketMQ 5.5.0 opens such a store without a word.
+then becomes one blank, which RocketMQ and this store both skip. RocketMQ 5.5.0 opens such a store without a warning.
 
-The oldest files need care. Retention removes them and leaves queue units that point to them. A directory of the log
-that is not mounted looks the same, except for the time: retention removes what is older than fileReservedTime, and what
-lay in front of the log's first record was stored shortly before that record. A full disk makes retention remove
-younger files, so the time alone is no damage. A directory named by the settings that holds no file is.
+The oldest files need care. Retention removes them and leaves queue units that lead to them. A log directory that is not
+mounted looks the same, except for the time: retention removes what is older than fileReservedTime, and the records
+before the log's first record were stored shortly before it. A full disk makes retention remove younger files, so the
+time alone does not prove damage. A directory that the settings name and that holds no file does.
 
-A reader sees the same in its private view, where a file that is too short is filled up as well.
+A reader makes the same checks in its private view, where a file that is too short is also filled up.
 
 Thread rule: plain functions.
 """
@@ -51,7 +51,10 @@ _LONG = struct.Struct(">q")
 
 
 class MissingBegin(NamedTuple):
-    """What says so. ``directory`` is one that the settings name and that holds no file; None where each holds one."""
+    """The evidence that the log's first files are missing.
+
+    ``directory`` is a log directory of the settings that holds no file, or None if each holds one.
+    """
 
     path: Path
     begin: int
@@ -60,14 +63,17 @@ class MissingBegin(NamedTuple):
     directory: Path | None
 
     def problem(self, *, exists: bool) -> MissingLogBeginError:
-        """Why the store is not opened for writing, where there is such a directory; ``exists``: it is there."""
+        """Return the error that refuses the store for writing.
+
+        ``directory`` must be set; ``exists`` is whether it exists.
+        """
         assert self.directory is not None, "else there is a note"
         state = "holds no file of the log" if exists else "does not exist"
         advice = f"is its disk mounted? {ACCEPT} opens the store without it, as with a new directory"
         return MissingLogBeginError(self.directory, f"{state}, and the log lacks its begin: {self._seen}", advice)
 
     def note(self) -> StoreError:
-        """What people are told where the store is opened."""
+        """Return the finding to report when the store is opened."""
         reason = f"is not there: {self._seen}; a full disk or somebody has removed the files, "
         return StoreError(self.path, f"{reason}or not all directories of the log are given (storePathCommitLog, -c)")
 
@@ -86,7 +92,7 @@ def missing_begin(
     config: MessageStoreConfig,
     now_ms: int,
 ) -> MissingBegin | None:
-    """What says that the log began in front of the first of ``files``, lately; None where nothing does."""
+    """Return the evidence that the log recently began before the first of ``files``, or None if there is none."""
     first = files[0] if files else None
     if first is None or not first.offset:
         return None
@@ -104,7 +110,7 @@ def missing_begin(
 
 
 def _first_stored_ms(fs: FileSystem, path: Path) -> int | None:
-    """When the first record of a file was stored; None where there is none, or it cannot be read."""
+    """Return the store time (ms) of a file's first record, or None if there is none or it cannot be read."""
     try:
         file = fs.open(path)
     except (DiskError, FileNotFoundError):
@@ -121,7 +127,7 @@ def _first_stored_ms(fs: FileSystem, path: Path) -> int | None:
 
 
 def _queue_in_front(fs: FileSystem, queues: Iterable[ListedQueue], begin: int) -> Path | None:
-    """The directory of a queue whose first unit leads in front of ``begin``."""
+    """Return the directory of a queue whose first unit leads before ``begin``, or None."""
     for _, directory, files in queues:
         if not files:
             continue
@@ -144,10 +150,10 @@ _BACK = "mount or copy it back, or give all directories of the log (storePathCom
 
 
 class LogState(NamedTuple):
-    """What is wrong with the run of the log's files.
+    """What is wrong with the log's files.
 
-    ``problems`` are what a store is not opened for writing with, the gravest first; empty for a healthy or a new store.
-    ``notes`` are what people should know, though a store with it is opened.
+    ``problems`` keep the store from opening for writing, the most severe first; empty for a healthy or a new store.
+    ``notes`` are findings to report that do not keep it from opening.
     """
 
     problems: list[StoreError]
@@ -155,9 +161,9 @@ class LogState(NamedTuple):
 
 
 def log_state(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now_ms: int | None = None) -> LogState:
-    """Look at the directories of the log, and where they make it necessary at the queues, in at most one walk.
+    """Check the directories of the log and, if necessary, the queues, in at most one walk.
 
-    ``config`` has the sizes that the files say. ``now_ms`` says what is younger than fileReservedTime; now by default.
+    ``config`` has the sizes that the files have. ``now_ms`` decides what is younger than fileReservedTime (None: now).
     """
     queues = QueueListing(fs, paths.consume_queue)
     files, duplicates = one_of_each(fs, offset_files(fs, paths.commit_logs))
@@ -165,11 +171,11 @@ def log_state(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now
     if not any(_has_record(fs, file) for file in files):
         end = files[-1].offset + size if files else 0
         if files and fs.exists(paths.abort) and _checkpoint_offset(fs, paths) <= end:
-            return LogState([], [])  # a power cut took it: the names of log files are durable before their records
+            return LogState([], [])  # a power cut took the records: the names of log files are durable before them
         if (reason := _known_records(fs, paths, queues, has_files=bool(files))) is not None:
             return LogState([_missing_log(fs, paths, reason, has_files=bool(files))], [])
         return LogState([], [])
-    while not files[-1].size_bytes:  # a power cut took its size; the load removes it
+    while not files[-1].size_bytes:  # a power cut took its size; load() removes it
         files.pop()
     renamed = dict(_renamed_files(fs, paths, size))
     problems: list[StoreError] = [*duplicates, *_missing_files(paths, files, size, renamed)]
@@ -193,7 +199,10 @@ def log_state(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now
 
 
 def one_of_each(fs: FileSystem, files: list[OffsetFile]) -> tuple[list[OffsetFile], list[DuplicateFileError]]:
-    """One file of each offset, of several the first one whose first record says that it lies there; and the others."""
+    """Return one file for each offset, and the duplicates.
+
+    Of several files with one offset, the first whose first record has that offset is used.
+    """
     kept, told = [], []
     for offset, group in groupby(files, lambda file: file.offset):
         same = list(group)
@@ -213,10 +222,10 @@ def require_whole_log(
     *,
     accepts_end: bool = False,
 ) -> LogState:
-    """Raise the gravest problem, unless the settings accept it; files missing in the middle are filled with a blank.
+    """Raise the most severe problem, unless the settings accept it. Fill files missing in the middle with a blank.
 
-    With ``accepts_end`` the newest files may be missing too: for who names what a recovery cuts then. The problems
-    that are returned were accepted. A file of a wrong length is left to the load, which refuses it.
+    With ``accepts_end`` the newest files may be missing too, for a caller that reports what recovery cuts then. Returns
+    the accepted problems. A file of a wrong length is left to load(), which refuses it.
     """
     state = log_state(fs, paths, config, now_ms)
     missing = [one for one in state.problems if not isinstance(one, WrongFileSizeError)]
@@ -230,7 +239,7 @@ def require_whole_log(
 
 
 def fill_gap(fs: FileSystem, paths: StorePaths, file_size: int, gap: MissingFileError) -> None:
-    """Make the missing files of ``gap``, each of one blank; each appears whole. Raises DiskFullError."""
+    """Create the missing files of ``gap`` with one blank each. Each file appears complete. Raises DiskFullError."""
     if gap.count > _MOST_MISSING_FILES:
         raise gap
     for offset in range(gap.begin, gap.end, file_size):
@@ -249,12 +258,12 @@ def fill_gap(fs: FileSystem, paths: StorePaths, file_size: int, gap: MissingFile
 def _has_record(fs: FileSystem, file: OffsetFile) -> bool:
     try:
         return any(_head(fs, file.path)[:BLANK_SIZE]) or _is_lost(fs, file.path)
-    except DiskError:  # something is there, which the disk does not give back
+    except DiskError:  # there is something that cannot be read
         return True
 
 
 def _is_lost(fs: FileSystem, path: Path) -> bool:
-    """Whether a view shows zeros because the disk does not give back what is there."""
+    """Whether the head of a file is unreadable, so that a view shows zeros."""
     file = fs.open(path)
     try:
         return file.lost_in(0, BLANK_SIZE) is not None
@@ -270,7 +279,7 @@ def _head(fs: FileSystem, path: Path) -> bytes:
         file.close()
 
 
-# In the middle
+# Files missing in the middle
 
 
 def _missing_files(
@@ -292,7 +301,7 @@ def _wrong_sizes(files: list[OffsetFile], size: int) -> Iterator[WrongFileSizeEr
 
 
 def _renamed_files(fs: FileSystem, paths: StorePaths, size: int) -> Iterator[tuple[int, Path]]:
-    """(offset, path) of files of another name whose first record says that it lies at that offset."""
+    """Yield (offset, path) of files with another name whose first record has that offset."""
     for directory in paths.commit_logs:
         known = {file.path for file in offset_files(fs, [directory])}
         for entry in fs.scan(directory):
@@ -304,7 +313,9 @@ def _renamed_files(fs: FileSystem, paths: StorePaths, size: int) -> Iterator[tup
 
 
 def first_record_offset(fs: FileSystem, path: Path) -> int | None:
-    """Where the record at the start of a file says that it lies; None where there is no record, or it is unreadable."""
+    """Return the physical offset in the record at the start of a file, or None if there is no record or it is
+    unreadable.
+    """
     try:
         head = _head(fs, path)
     except (OSError, StoreError):
@@ -313,7 +324,7 @@ def first_record_offset(fs: FileSystem, path: Path) -> int | None:
     return int.from_bytes(head[PHY_OFFSET_AT:], "big") if is_record else None
 
 
-# At the end, or everywhere
+# Files missing at the end, or all files
 
 
 def _missing_end(
@@ -323,7 +334,10 @@ def _missing_end(
     queues: Iterable[ListedQueue],
     config: MessageStoreConfig,
 ) -> Iterator[MissingLogError]:
-    """Where the log ends too early, by what leads behind its last file; a directory without files is named first."""
+    """Yield the error if the log ends too early, by what leads behind its last file.
+
+    A directory without files comes first.
+    """
     problem = missing_end(fs, paths, files, queues, config)
     end, reached = files[-1].offset + config.mapped_file_size_commit_log, _checkpoint_offset(fs, paths)
     reached = reached if problem is None else problem.reached
@@ -343,10 +357,10 @@ def _missing_log(fs: FileSystem, paths: StorePaths, reason: str, *, has_files: b
 
 
 def _known_records(fs: FileSystem, paths: StorePaths, queues: Iterable[ListedQueue], *, has_files: bool) -> str | None:
-    """What says that the log had records; None where nothing does.
+    """Return the evidence that the log had records, or None.
 
-    Where the files of the log are there and hold zeros only the queues count: a recovery that cut the whole log leaves
-    the index as it is.
+    If the log's files exist and hold only zeros, only the queues count: a recovery that cut the whole log leaves the
+    index as it is.
     """
     if (queue := _queue_with_units(fs, queues)) is not None:
         return f"consume queue {queue.name} of {queue.parent.name} has entries"

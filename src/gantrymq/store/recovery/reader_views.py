@@ -1,8 +1,8 @@
-"""A reader's private view of a store that lacks files, over the overlay file system: nothing is written.
+"""Completes a reader's private view of a store with missing files, over the overlay file system. Nothing is written.
 
-In the commit log a missing file becomes one blank, and a file of a wrong length gets the right one, with a blank behind
-its last record. Of two files with one name, in two directories, one is used. In a consume queue the units behind a
-missing file are made again from the commit log.
+In the commit log a missing file becomes one blank. A file of a wrong length gets the right length, with a blank behind
+its last record. Of two files with one name in two directories, one is used. In a consume queue the units from a missing
+file on are made again from the commit log.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from gantrymq.store.recovery.missing_log import fill_gap
 def fill_view(
     fs: OverlayFileSystem, paths: StorePaths, config: MessageStoreConfig, problems: Iterable[StoreError]
 ) -> bool:
-    """Give the view files of the right length, one after the other; False where the log as a whole is missing.
+    """Give the view files of the right length without gaps. Returns False if the log as a whole is missing.
 
-    Raises MissingFileError where so many are missing that the name of the next one cannot be right.
+    Raises MissingFileError if so many are missing that the name of the next file cannot be right.
     """
     is_whole, size = True, config.mapped_file_size_commit_log
     for problem in problems:
@@ -61,9 +61,9 @@ def fill_view(
 
 
 def end_short_files(log: CommitLog, problems: Iterable[StoreError]) -> None:
-    """End the files that were too short with a blank, but for the last: the log goes on behind them.
+    """End the files that were too short with a blank, except the last file, so that the log goes on behind them.
 
-    A record that the end of its file had cut goes: zeros in place of its last bytes would make it look whole.
+    A record that was cut by the end of its file is zeroed: with zeros in place of its last bytes it would look whole.
     """
     for problem in problems:
         offset = parse_offset_name(problem.path.name)
@@ -90,13 +90,13 @@ _READ_BYTES = 1 << 20
 def cut_damaged_queues(
     fs: OverlayFileSystem, paths: StorePaths, file_size: int, lost: Collection[Path] = ()
 ) -> tuple[list[StoreError], int]:
-    """Take the files from the first missing, wrong or ``lost`` one of each queue out of the view.
+    """Remove the files of each queue from the first missing, wrong or ``lost`` one on from the view.
 
-    Returns what is missing or wrong, and from which record on the log must be read for the units that went.
+    Returns the problems, and the physical offset from which the log must be read for the removed units.
     """
     problems, begin = [], 1 << 62
     for _, directory, files in list_queues(fs, paths.consume_queue):
-        while files and not files[-1].size_bytes:  # a power cut took its size; the load removes it
+        while files and not files[-1].size_bytes:  # a power cut took its size; load() removes it
             files.pop()
         for number, file in enumerate(files):
             problem = _problem(directory, files[:number], file, file_size)
@@ -115,9 +115,9 @@ def cut_damaged_queues(
 def cut_misfiled_queues(
     fs: OverlayFileSystem, misfiled: Iterable[tuple[JudgedFile, MisfiledQueueError]]
 ) -> tuple[list[StoreError], int]:
-    """Take the files of each queue from its first ``misfiled`` one on out of the view; returns as cut_damaged_queues.
+    """Remove the files of each queue from its first ``misfiled`` one on from the view. Returns like cut_damaged_queues.
 
-    A directory of which nothing is left goes, too: its name is that of no queue, or the log makes it again.
+    An empty directory is removed too: either no queue has this name, or the log creates the queue again.
     """
     problems: list[StoreError] = []
     begin = 1 << 62
@@ -135,7 +135,7 @@ def cut_misfiled_queues(
 
 
 def read_queues(queues: Iterable[ConsumeQueue]) -> None:
-    """Read every file of the queues once, so that the view knows what the disk does not give back of them."""
+    """Read every file of the queues once, so that the view knows their unreadable parts."""
     for queue in queues:
         for file in queue.files.files:
             for position in range(0, file.wrote_position, _READ_BYTES):
@@ -144,7 +144,7 @@ def read_queues(queues: Iterable[ConsumeQueue]) -> None:
 
 
 def told_errors(lost: LostPages) -> Iterator[StoreError]:
-    """What is lost, but for directories below consumequeue/ that are no topic's: they are other programs'."""
+    """Return the errors about lost parts, without directories below consumequeue/ whose name cannot be a topic's."""
     foreign = {error.path for error in lost.directories.values() if not is_topic_name(error.path.name)}
     return (error for error in lost.errors() if error.path not in foreign)
 
@@ -162,7 +162,7 @@ def _problem(
 
 
 def _last_phy_offset(fs: OverlayFileSystem, files: list[OffsetFile]) -> int:
-    """Where the last unit of these files points; 0 where there is none that says it."""
+    """Return where the last unit of these files leads, or 0 if it leads nowhere."""
     if not files:
         return 0
     file = fs.open(files[-1].path)
@@ -174,7 +174,9 @@ def _last_phy_offset(fs: OverlayFileSystem, files: list[OffsetFile]) -> int:
 
 
 def damaged_ext_files(fs: FileSystem, paths: StorePaths, file_size: int) -> list[StoreError]:
-    """What is wrong with each queue's extended units: the first missing or wrong file, or that there is none."""
+    """Return the problem of each queue's extended units: the first missing or wrong file, or that all files are
+    missing.
+    """
     problems: list[StoreError] = []
     for (topic, queue_id), _, queue_files in list_queues(fs, paths.consume_queue):
         directory = paths.consume_queue_ext / topic / str(queue_id)
@@ -190,13 +192,13 @@ def damaged_ext_files(fs: FileSystem, paths: StorePaths, file_size: int) -> list
 
 
 def require_ext_files(fs: FileSystem, paths: StorePaths, file_size: int) -> None:
-    """Raise what is wrong with the extended units of a queue: new ones would get the addresses of lost ones."""
+    """Raise the first problem with extended units: new ones would get the addresses of lost ones."""
     for problem in damaged_ext_files(fs, paths, file_size):
         raise problem
 
 
 def _has_extended_unit(fs: FileSystem, files: Sequence[OffsetFile]) -> bool:
-    """Whether the first unit of the last one of a queue's files has its tags code in an extended unit."""
+    """Whether the first unit of the queue's last file has its tags code in an extended unit."""
     if not files:
         return False
     file = fs.open(files[-1].path)

@@ -1,19 +1,20 @@
-"""Which commit log file recovery begins with.
+"""Chooses the commit log file that recovery begins with.
 
 ======  ===========  ==================================================================================
-rule    last exit    the newest file …
+rule    last exit    the start file is
 ======  ===========  ==================================================================================
-5.5.0   clean        whose first offset is not behind what the queues point to
-5.5.0   abnormal     whose first offset ≤ checkpoint.logicsPhysicalOffset; where that is 0, whose first
-                     storeTimestamp ≤ checkpoint.logicsMsgTimestamp
-4.x     clean        but ``recoverLastFiles`` (three)
-4.x     abnormal     whose first storeTimestamp ≤ min(physic, logics) - 3 s of the checkpoint
+5.5.0   clean        the newest whose first offset is not behind the last record that a queue leads to
+5.5.0   abnormal     the newest whose first offset ≤ checkpoint.logicsPhysicalOffset; if that is 0,
+                     the newest whose first storeTimestamp ≤ checkpoint.logicsMsgTimestamp
+4.x     clean        the third from the end (``recoverLastFiles``)
+4.x     abnormal     the newest whose first storeTimestamp ≤ min(physic, logics) - 3 s of the checkpoint
 ======  ===========  ==================================================================================
 
-With messageIndexSafe the first storeTimestamp must also be ≤ checkpoint.indexMsgTimestamp. Where no file fits it is
-the first one. RocketMQ looks at ten files at most and so loses messages of larger stores whose queues are gone; here
-that limit (commitLogRecoverMaxNum) is off unless it is set. Beyond RocketMQ, after an abnormal exit the file must
-also not begin behind what the queues point to: a checkpoint that is ahead of its queues is not believed.
+With messageIndexSafe the first storeTimestamp must also be ≤ checkpoint.indexMsgTimestamp. If no file fits, recovery
+begins with the first file. RocketMQ examines at most ten files, and so loses messages of larger stores whose queues are
+gone; here that limit (commitLogRecoverMaxNum) is off unless it is set. Beyond RocketMQ, after an abnormal exit the file
+must also not begin behind the last record that a queue leads to: a checkpoint that is ahead of its queues is not
+believed.
 
 Source: CommitLog.recoverNormally, recoverAbnormally and isMappedFileMatchedRecover; the articles for 4.x.
 """
@@ -30,7 +31,7 @@ from gantrymq.store.log.mapped_file import MappedFile
 
 @dataclass(frozen=True, slots=True)
 class FirstRecord:
-    """What the choice looks at in a file."""
+    """The fields of a file's first record that the choice depends on."""
 
     phy_offset: int
     store_timestamp_ms: int
@@ -38,7 +39,7 @@ class FirstRecord:
 
 @dataclass(frozen=True, slots=True)
 class StartRule:
-    """The choice, given what is known once queues and checkpoint are read."""
+    """The choice, given what is known after queues and checkpoint are read."""
 
     config: MessageStoreConfig
     checkpoint: Checkpoint
@@ -46,9 +47,9 @@ class StartRule:
     last_exit_ok: bool
 
     def choose(self, files: Sequence[MappedFile], first_record: Callable[[MappedFile], FirstRecord | None]) -> int:
-        """The index in ``files`` (not empty) of the file to begin with.
+        """Return the index in ``files`` (not empty) of the file to begin with.
 
-        ``first_record`` reads a file's first record; None where there is none.
+        ``first_record`` returns a file's first record, or None if there is none.
         """
         if self.last_exit_ok and self.config.recover_rule is RecoverRule.V4:
             return max(len(files) - self.config.recover_last_files, 0)

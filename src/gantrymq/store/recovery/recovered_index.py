@@ -1,6 +1,8 @@
-"""The index of a store that is only read, as a recovery would leave it.
+"""The index of a store that is only read, as recovery would leave it.
 
-Made when somebody first asks for it, for it may take a while. Safe from any thread.
+It is made at the first access, because that may take a while.
+
+Thread rule: any thread.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ from gantrymq.store.recovery.recovery import RecoveryReport, index_begin
 
 
 class RecoveredIndex:
-    """``parts`` have been recovered, as ``report`` says; it takes up what is done about the index.
+    """Continues the recovery of ``parts``, which ``report`` describes, with the index.
 
-    ``keeps_files`` although there is no log: they are shown as they are. ``lost`` records do not end the log.
+    With ``keeps_files`` the index files are shown as they are although there is no log. ``lost`` records do not end the
+    log.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class RecoveredIndex:
         self._index: IndexService | None = None
 
     def get(self) -> IndexService | None:
-        """The index; None where there is to be none. Raises AmbiguousGeometryError, ConfigError."""
+        """Return the index, or None if messageIndexEnable is off. Raises AmbiguousGeometryError, ConfigError."""
         with self._guard:
             if self._index is None and self._parts.config.message_index_enable:
                 self._index = self._recover()

@@ -1,14 +1,15 @@
-"""Bringing a store back to what its commit log says, after whatever ended the last writer.
+"""Recovers a store after any exit of the last writer: makes queues and index agree with the commit log.
 
-The steps, in RocketMQ's order: find the end of every queue; choose the file to begin with (``recover_start``); read
-forward with CRC, dispatching what queues and index miss; the first thing that is no record ends the log, and all
-behind it goes, in the log and in the queues; correct the queues' first offsets. An empty log drops the queues.
+The steps are RocketMQ's: find the end of every queue; choose the file to begin with (``recover_start``); read forward
+with CRC checks and dispatch what queues and index miss. The first invalid record ends the log. Everything behind it is
+removed from the log and from the queues. The last step corrects the queues' first offsets. An empty log drops the
+queues.
 
-Nothing before the start file is judged or cut. It is read once more only where something of it is missing: for queues
-whose units do not join on, and for the index files that were dropped. A reader that takes the writer at its word
-begins further on still, with the last record that surely stands in its queue.
+Nothing before the start file is judged or cut. It is only read again if something of it is missing: for queues with a
+gap before the start, and for index files that were dropped. A reader that trusts the writer begins later, with the last
+record that is certainly dispatched.
 
-Plan and apply are one code: over an overlay file system it changes nothing, and its report is the plan.
+Plan and apply are the same code: over an overlay file system the recovery writes nothing, and its report is the plan.
 
 Source: DefaultMessageStore.recover, CommitLog.recoverNormally and recoverAbnormally.
 """
@@ -53,7 +54,7 @@ _FAR = 1 << 62
 
 
 class CutQueue(NamedTuple):
-    """A queue that ended at offset ``was_end`` and ends at ``end``."""
+    """A queue that ended at offset ``was_end`` and ends at ``end`` now."""
 
     topic: str
     queue_id: int
@@ -71,12 +72,12 @@ class LateQueue(NamedTuple):
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What a recovery did, or would do: the object that ``gantrymq store recover --json`` prints.
+    """What a recovery did, or would do. ``gantrymq store recover --json`` prints this object.
 
-    Units are counted net for each queue: one that was wrong and is right now is neither cut nor added. ``cut_queues``
-    are those that are shorter now; ``groups_ahead`` had committed more than their queue has now, and are set back.
-    ``late_queues`` lack their begin, although nothing of the log was removed.
-    ``index_behind`` is why the index lacks entries.
+    Units are counted net for each queue: a wrong unit that was replaced by the right one is neither cut nor added.
+    ``cut_queues`` are the queues that are shorter now. ``groups_ahead`` had committed more than their queue has now,
+    and are set back. ``late_queues`` lack their first messages although no log file was removed. ``index_behind`` is
+    why the index lacks entries, or None.
     """
 
     last_exit_ok: bool
@@ -101,7 +102,7 @@ class RecoveryReport:
     steps_ms: dict[str, float] = field(default_factory=dict)
 
     def find_groups_ahead(self, fs: FileSystem, paths: StorePaths, queues: ConsumeQueues) -> list[GroupAhead]:
-        """The consumer groups and delay levels that are ahead of these queues, which the recovery has left."""
+        """Set and return the consumer groups and delay levels that are ahead of these queues, after the recovery."""
         end_of = end_in(queues, {one.topic for one in self.cut_queues})
         self.groups_ahead = groups_ahead(read_group_offsets(fs, paths), end_of)
         return self.groups_ahead
@@ -109,14 +110,15 @@ class RecoveryReport:
 
 @dataclass
 class Recovery:
-    """One recovery over the opened parts of a store. Use :meth:`run` once.
+    """One recovery over the opened parts of a store. Call :meth:`run` once.
 
-    ``dropped_index`` are the index files that the load dropped, each with the begin offset of what it held.
-    ``progress(step, done, total)`` is called now and then with bytes. ``trusts_writer`` is for readers, where a clean
-    exit or a writer at work says that there was no crash. ``keeps_queues`` is for readers too: the queues and the index
-    are shown as they are although there is no log. ``deleted_ends`` are those of DeletedTopics. What queues miss of the
-    records from ``queues_from`` on is put too. ``lost`` is for readers as well: what the disk does not give back does
-    not end the log.
+    ``dropped_index`` are the index files that the load dropped, each with the physical offset at which its content
+    begins. ``progress(step, done, total)`` is called at intervals; the numbers are bytes. ``deleted_ends`` are those of
+    DeletedTopics. Units that queues miss for records from ``queues_from`` on are put too.
+
+    For readers only: ``trusts_writer`` if a clean exit or a running writer shows that there was no crash;
+    ``keeps_queues`` to show queues and index as they are although there is no log; ``lost`` so that unreadable records
+    do not end the log.
     """
 
     log: CommitLog
@@ -136,7 +138,7 @@ class Recovery:
     lost: LostRecords | None = None
 
     def run(self) -> RecoveryReport:
-        """Recover; raises DiskFullError. What is done twice changes nothing the second time."""
+        """Recover. A second run changes nothing more. Raises DiskFullError."""
         report = RecoveryReport(self.last_exit_ok, self.config.recover_rule.value)
         report.index_files_dropped = [path for path, _ in self.dropped_index]
         with self._step(report, "recoverConsumeQueue"):
@@ -162,11 +164,12 @@ class Recovery:
             self._truncate(report, end)
         with self._step(report, "recoverTopicQueueTable"):
             self.queues.correct_min_offset(self.log.min_offset)
-        if self.log.min_offset == 0:  # no retention: each queue began with its first message
+        if self.log.min_offset == 0:  # no log file was ever removed, so each queue began with its first message
             late = (one for one in self.queues if 0 < one.min_offset < one.max_offset and not is_light(one.topic))
             report.late_queues = [LateQueue(one.topic, one.queue_id, one.min_offset) for one in late]
         report.min_phy_offset, report.max_phy_offset = self.log.min_offset, self.log.max_offset
-        # What nothing vouched for went and came again, if it was true: neither was it cut then, nor added.
+        # Units that the checkpoint does not cover were dropped and put again if true. They count as neither cut nor
+        # added.
         grown = [count - held.get(queue, 0) for queue, count in self.queues.unit_counts().items()]
         report.queue_units_added = sum(count for count in grown if count > 0)
         report.queue_units_cut = -sum(count for count in grown if count < 0)
@@ -177,7 +180,7 @@ class Recovery:
         return report
 
     def _cut_queues(self, held: dict[tuple[str, int], int]) -> list[CutQueue]:
-        """The queues that hold fewer units than before, but for those of topics that were deleted."""
+        """Return the queues that hold fewer units than before, without those of deleted topics."""
         counts = self.queues.unit_counts() if self.log.queue.files else {}
         cut = []
         for (topic, queue_id), count in sorted(held.items()):
@@ -195,13 +198,15 @@ class Recovery:
 
     @property
     def _is_limited(self) -> bool:
-        """Whether the search for the start file ends after some files, vouched for or not."""
+        """Whether the search for the start file ends after a number of files, even if the checkpoint covers none of
+        them.
+        """
         return self.config.commit_log_recover_max_num > 0
 
     # The log
 
     def _recover_log(self, report: RecoveryReport) -> int:
-        """Read forward from the start file; returns the end of the log."""
+        """Read forward from the start file. Returns the end of the log."""
         files = self.log.queue.files
         rule = StartRule(self.config, self.checkpoint.page, self.queues.max_phy_offset, self.last_exit_ok)
         chosen = rule.choose(files, self._first_record)
@@ -226,12 +231,15 @@ class Recovery:
                 self._queues_again(begin, start, fill_gaps=fill_gaps)
                 return self._read_forward(report, start, fill_gaps=fill_gaps)
             except QueueGapError as gap:
-                # Further back, to where the queue breaks off, or else to where the log begins.
+                # Begin earlier: where the queue ends, or else where the log begins.
                 begin = gap.from_offset - gap.from_offset % self.log.file_size if 0 < gap.from_offset < begin else 0
                 begin = max(begin, log_min)
 
     def _vouch_no_further_than(self, rule: StartRule, chosen: int) -> None:
-        """What is behind is made again: after a power cut meanwhile, recovery must not begin further on than now."""
+        """Lower the checkpoint to the chosen file, because the units behind it are rewritten.
+
+        After a power cut in the meantime, the next recovery must not begin later than this one.
+        """
         files = self.log.queue.files
         vouched = replace(rule, config=replace(rule.config, message_index_safe=False), queues_max_phy_offset=_FAR)
         if vouched.choose(files, self._first_record) > chosen:
@@ -239,17 +247,17 @@ class Recovery:
             self.checkpoint.queues_end_at(files[chosen].file_from_offset, first.store_timestamp_ms if first else 0)
 
     def _is_true(self, queue: ConsumeQueue, queue_offset: int) -> bool:
-        """Whether a unit points to the record that it should, or to what the log no longer has."""
+        """Whether a unit leads to its own record, or to a part of the log that was removed."""
         entry = queue.entry(queue_offset)
         if entry is None or entry.phy_offset < self.log.min_offset:
             return entry is not None
         return self.log.has_message(entry, queue.topic, queue.queue_id, queue_offset)
 
     def _last_in_queue(self) -> int:
-        """Where the last record lies that surely stands in its queue, as all in front of it do; 0 where none is known.
+        """Return the offset of the last record that is certainly dispatched, like all before it; 0 if none is known.
 
-        After a clean exit that is the last of all. While a writer is at work one queue is looked at later than the
-        other, and so the checkpoint is asked, which was read before them.
+        After a clean exit that is the last record of all. While a writer runs, the queues are listed at different
+        times, so the checkpoint decides, which was read before them.
         """
         if self.last_exit_ok:
             place = self.queues.last_phy_offset
@@ -294,7 +302,7 @@ class Recovery:
         return scanner.offset
 
     def _leading_right(self, batch: RecordBatch) -> RecordBatch:
-        """The records up to the first that is torn or, with checkCommitLogOffsetOnRecover, says it lies elsewhere."""
+        """Return the records before the first that is torn or, with checkCommitLogOffsetOnRecover, misplaced."""
         count = batch.count
         if not self.last_exit_ok and recovery_check(self.config) is not CheckCRC.OFF:
             count = first_torn(batch)
@@ -306,12 +314,12 @@ class Recovery:
         return batch.head(count)
 
     def _queues_again(self, begin: int, end: int, *, fill_gaps: bool) -> None:
-        """Put what the queues miss of [begin, end)."""
+        """Put the units that the queues miss for records in [begin, end)."""
         for batch in unjudged(self.log, self.config, begin, end, self._report_progress, self.lost):
             self.queue_dispatcher.dispatch(batch, fill_gaps=fill_gaps)
 
     def _begin_index(self, report: RecoveryReport, start: int) -> None:
-        """Index again what the dropped index files held of the records in front of ``start``."""
+        """Index again what the dropped index files held of the records before ``start``."""
         if self.index_dispatcher is None:
             return
         begin = index_begin(report, self.index_dispatcher.index, self.dropped_index, self.log)
@@ -329,26 +337,28 @@ class Recovery:
         if self.progress is not None:
             self.progress("recoverCommitLog", done, total)
 
-    # What goes
+    # Cutting
 
     def _truncate(self, report: RecoveryReport, end: int) -> None:
         self.queues.truncate(end)
         self.checkpoint.log_ended_at(end)
         if self.log.queue.had_empty_file or self.log.queue.files[-1].file_from_offset > end:
-            self.queues.flush()  # a queue that leads behind the last file says that files of the log are missing
+            self.queues.flush()  # a queue that leads behind the last file counts as a sign of missing log files
         report.cut_bytes = self._dirty_bytes(report, end)
         wipe = not self.last_exit_ok or report.stop_reason is not StopReason.ZEROS
         self.log.queue.drop_empty()
         report.removed_files = self.log.queue.truncate_dirty(end, wipe=wipe)
         if not self.last_exit_ok:
             self.queues.drop_unused_files()
-            # A kill may have come before the sync of what it left in the page cache, and a power cut may follow.
+            # The killed writer may not have synced what it left in the page cache, and a power cut may follow.
             self.log.queue.mark_unflushed(self.log.min_offset if self._is_limited else report.start_offset)
         if self.index_dispatcher is not None:
             self.index_dispatcher.log_ended_at(end)
 
     def _dirty_bytes(self, report: RecoveryReport, end: int) -> int:
-        """How many bytes behind ``end`` are not just zeros, for the report; nothing where the log ended in zeros."""
+        """Return how many bytes the log has behind ``end``, up to the last non-zero one; 0 if the log ended in
+        zeros.
+        """
         file = self.log.queue.find(end)
         if file is None or report.stop_reason in (StopReason.NONE, StopReason.ZEROS):
             return 0
@@ -358,16 +368,17 @@ class Recovery:
 
 
 def index_begin(report: RecoveryReport, index: IndexService, dropped: list[tuple[Path, int]], log: CommitLog) -> int:
-    """From where the log must be indexed.
+    """Return the physical offset from which the log must be indexed.
 
-    After a clean exit that is what stands behind the last record of a queue, but for the first such record, as with
-    RocketMQ; else what was dropped, or what is read again. An index with no file at all was lost, and is made anew.
+    After a clean exit that is behind the record that the newest unit leads to, except for the first record, as in
+    RocketMQ. Otherwise it is the begin of what was dropped, or of what is read again. An index without any file was
+    lost and is made from the whole log.
     """
     if report.last_exit_ok:
         behind_queues = report.queues_max_phy_offset + 1
         return max(min([begin for _, begin in dropped], default=behind_queues), log.min_offset)
     if not index.files and not dropped:
         return log.min_offset
-    # A power cut may have taken the last file's very name: what stands behind the files that are left is missing.
+    # A power cut may have removed the last file entirely. Then everything behind the remaining files is missing.
     held = [index.end_phy_offset] if index.files else []
     return max(min([begin for _, begin in dropped] + held + [report.start_offset]), log.min_offset)

@@ -1,15 +1,15 @@
-"""Replacing the queues and the index by new files, in steps that a crash cannot break.
+"""Replaces the queues and the index by new files, in steps that a crash cannot break.
 
 When all new files are on the disk, a mark in ``rebuild.tmp`` (JSON with a CRC) says which file goes where, and what the
-checkpoint covers afterwards. A kill after that leaves a swap that the next open, or the next rebuild, finishes. To
-dispatch again instead would be less safe: where the log is damaged a recovery would cut it.
+checkpoint covers afterwards. A kill after that leaves a swap that the next open, or the next rebuild, finishes.
+Dispatching again instead would be less safe: if the log is damaged, recovery would cut it.
 
-Directory by directory, the old files go first where the names differ, newest first; the new files come oldest first.
-Each directory therefore holds an unbroken run of files at any time. A file that was moved is no longer at its source,
-so the same moves, repeated from the beginning, do only what is left.
+The swap goes directory by directory. If the names differ, the old files are removed first, newest first. The new files
+are moved in oldest first. Each directory therefore holds an unbroken run of files at any time. A moved file is no
+longer at its source, so repeating all moves from the beginning does only what is left.
 
-The mark also says how the log ended. RocketMQ's broker does not know the mark. If one has appended to the log since,
-the new files are out of date and nothing is moved. A damaged mark counts as none. Files are moved only from
+The mark also says how the log ended. RocketMQ's broker does not know the mark. If it has appended to the log since, the
+new files are out of date and nothing is moved. A damaged mark counts as a missing one. Files are moved only from
 ``rebuild.tmp`` to the directories of queues and index; everything else there is removed.
 
 Thread rule: one thread, under the lock of the store or over a view of it.
@@ -34,55 +34,63 @@ from gantrymq.model.java import LONG_MAX
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.paths import StorePaths, offset_files
 
-WORK_DIRECTORY = "rebuild.tmp"  # of a store, where new files are made
+WORK_DIRECTORY = "rebuild.tmp"  # the directory of a store in which a rebuild makes its files
 
 
 class FileSwap:
-    """Collects directories (:meth:`add`), then moves all of their files (:meth:`run`). The new files are durable.
+    """Collects directories (:meth:`add`), then moves all of their files (:meth:`run`). The new files must be durable.
 
-    ``root`` is the directory of the store, which all the others lie in.
+    ``root`` is the directory of the store. All other directories are below it.
     """
 
     def __init__(self, fs: FileSystem, root: Path) -> None:
         self._fs = fs
         self._root = root
         self.moves: list[tuple[Path, Path, list[str]]] = []
-        """From where, to where, and the names of the files."""
+        """The planned moves: (source directory, target directory, file names)."""
 
     @property
     def count(self) -> int:
-        """How many new files there are."""
+        """The number of new files."""
         return sum(len(names) for _, _, names in self.moves)
 
     def add(self, source: Path, target: Path) -> None:
-        """The files of ``target`` are to be those of ``source``, and no others. Raises StoreError: on another disk."""
+        """Plan that the files of ``source`` replace all files of ``target``.
+
+        Raises StoreError if they are on different disks.
+        """
         require_same_disk(self._fs, source, target)
         self.moves.append((source, target, self._files(source)))
 
     def add_below(self, source: Path, target: Path) -> None:
-        """The same for TOPIC/QUEUE below both; directories that are only below ``target`` stay as they are."""
+        """Plan the same for each TOPIC/QUEUE below ``source``.
+
+        Directories that are only below ``target`` stay as they are.
+        """
         for topic in self._fs.scan(source):
             for queue in self._fs.scan(source / topic.name):
                 self.add(source / topic.name / queue.name, target / topic.name / queue.name)
 
     def remove_unless_added(self, source: Path, target: Path) -> None:
-        """No file of ``target`` is to stay, and where nothing else is in it the directory is not, either.
+        """Plan that ``target`` loses all its files, unless new files are planned for it.
 
-        ``source`` is a name that nothing has. Where new files are to come into ``target`` nothing is to be done.
+        Then it is removed if it is empty.
+
+        ``source`` is a directory that does not exist.
         """
         if target not in [added for _, added, _ in self.moves]:
             self.add(source, target)
 
     def run(self) -> int:
-        """Move; returns how many old files are gone whose names are not taken again."""
+        """Move the files. Returns how many old files are gone whose names are not used again."""
         gone = sum(self._move(source, target, names) for source, target, names in self.moves)
-        # All at once, for a rebuild has thousands of them; and those above, as a directory that was there may have a
-        # name that a killed store had not synced: a power cut would take the moved files with it.
+        # All at once, because a rebuild has thousands. The parents are synced too: a killed store may not have synced
+        # the name of an existing directory, and a power cut would take the moved files with it.
         self._fs.sync_directory(*dict.fromkeys(one for _, target, _ in self.moves for one in self._down_to(target)))
         return gone
 
     def _down_to(self, target: Path) -> Iterator[Path]:
-        """The directories from the store's down to ``target``."""
+        """Yield the directories from the store's down to ``target``."""
         below = target.relative_to(self._root)
         yield from (self._root / above for above in (*reversed(below.parents), below))
 
@@ -103,19 +111,19 @@ class FileSwap:
         return len(set(old) - set(names))
 
     def _files(self, directory: Path) -> list[str]:
-        """The files of a store: what has another name belongs to somebody else."""
+        """Return the names of the store's files. Other names are ignored."""
         files = [entry.name for entry in self._fs.scan(directory) if not (entry.is_directory or entry.is_special)]
         return [name for name in files if parse_offset_name(name) is not None or is_index_name(name)]
 
 
 def require_same_disk(fs: FileSystem, source: Path, target: Path) -> None:
-    """Raise StoreError where no file of ``source`` could be renamed to one of ``target``; either may be missing."""
+    """Raise StoreError if files cannot be renamed from ``source`` to ``target``. Either may be missing."""
     if not fs.can_rename(source, target):
         raise StoreError(target, f"lies on another disk or mount than {source}, so that no file can be moved there")
 
 
 def clear_directory(fs: FileSystem, directory: Path) -> None:
-    """Remove a directory and all that is in it, of links only themselves; fine where it is missing."""
+    """Remove a directory and its content; links are removed, not followed. A missing directory is fine."""
     for entry in fs.scan(directory):
         if entry.is_directory and not entry.is_link:
             clear_directory(fs, directory / entry.name)
@@ -126,10 +134,10 @@ def clear_directory(fs: FileSystem, directory: Path) -> None:
 
 @dataclass(slots=True)
 class SwapMark:
-    """``checkpoint`` are the numbers of the checkpoint when all is moved.
+    """The content of a mark. ``checkpoint`` has the numbers of the checkpoint after the swap.
 
-    ``log_end`` is where the log ended, and the number of what stands there; ``moves`` are those of a FileSwap, below
-    the store.
+    ``log_end`` is the end of the log and the checksum of the bytes around it. ``moves`` are those of a FileSwap, as
+    paths below the store.
     """
 
     checkpoint: tuple[int, int, int, int, int, int]
@@ -137,13 +145,13 @@ class SwapMark:
     moves: list[tuple[str, str, list[str]]]
 
     def encode(self) -> bytes:
-        """The mark as it stands in its file."""
+        """Return the mark as the bytes of its file."""
         return json.dumps({"crc": self._crc(), "mark": asdict(self)}).encode("ascii")
 
     @classmethod
     def parse(cls, raw: bytes) -> SwapMark:
-        """A mark that somebody has set; raises ValueError where these bytes are none."""
-        # Here, for nearly every store is opened without a mark, and this takes milliseconds to import.
+        """Parse a mark. Raises ValueError if these bytes are not a valid mark."""
+        # Imported here, because few stores have a mark and the import takes milliseconds.
         import msgspec
 
         try:
@@ -184,28 +192,36 @@ class ReadySwap:
 
     @property
     def is_set(self) -> bool:
-        """Whether a rebuild is letting files take their places, or was."""
+        """Whether there is a mark: a rebuild is moving its files, or was interrupted while it did."""
         return self._fs.exists(self._mark)
 
     def set(self, swap: FileSwap, page: Checkpoint, log_end: int) -> None:
-        """All that ``swap`` is to move is on the disk, made of the log up to ``log_end``; ``page`` is for then."""
+        """Write the mark. All files that ``swap`` moves are on the disk, made from the log up to ``log_end``.
+
+        ``page`` is the checkpoint after the swap.
+        """
         moves = [(self._below(source), self._below(target), names) for source, target, names in swap.moves]
         crc, error = self._log_end_crc(log_end)
-        if error is not None:  # one that passes must not make the mark say what the next look will deny
+        # a transient read error must not put a checksum into the mark that the next check rejects
+        if error is not None:
             crc, _ = self._log_end_crc(log_end)
         mark = SwapMark(astuple(page), (log_end, crc), moves)
         ReplacedFile(self._fs, self._mark).replace(mark.encode())
 
     def give_up(self) -> None:
-        """Whoever was to make the files has failed: they go, unless the mark is set, for then they can be moved."""
-        with suppress(StoreError, OSError):  # there is an error to tell already, and the next open clears away too
+        """Remove the new files after a failed rebuild.
+
+        Keep them if the mark is set, because the swap can still be finished.
+        """
+        # the caller raises an error already, and the next open clears the directory too
+        with suppress(StoreError, OSError):
             if not self.is_set:
                 clear_directory(self._fs, self._work)
 
     def clear(self) -> None:
-        """All of it was moved, or is not wanted any more; the rest of what was made goes too. The mark goes first.
+        """Remove the mark, then the rest of the work directory, after the swap or to abandon it.
 
-        Raises StoreError where something else has the name of the directory.
+        Raises StoreError if something else has the name of the directory.
         """
         if self._fs.exists(self._work) and not self._is_ours():
             raise StoreError(self._work, "is no directory of this store, and a rebuild makes its files in one")
@@ -215,17 +231,17 @@ class ReadySwap:
         clear_directory(self._fs, self._work)
 
     def finish(self) -> None:
-        """Do what a rebuild that was killed has left to do, if there is such; clear away what it has made for nothing.
+        """Finish an interrupted swap, if there is one, and remove the work directory of an interrupted rebuild.
 
-        Raises DiskFullError and DiskError, and before anything is moved StoreError, where another disk or mount was put
-        in its way meanwhile: what was moved before and what was not may be of a damaged log, and only together right.
-        So does an end of the log that cannot be read, where it could be when the mark was set.
+        Raises DiskFullError, DiskError. Raises StoreError before anything is moved if a directory is now on another
+        disk or mount: files of a damaged log are only right together, so a part of them must not be moved. Also raises
+        if the end of the log cannot be read and could be when the mark was set.
         """
         if not self._fs.exists(self._work) or not self._is_ours():
             return
         mark = self._read()
         if mark is None or not self._is_of_this_log(mark):
-            with suppress(StorePermissionError):  # it is in nobody's way
+            with suppress(StorePermissionError):  # the leftover does no harm
                 self.clear()
             return
         root = self._paths.root
@@ -240,7 +256,7 @@ class ReadySwap:
         self.clear()
 
     def _is_ours(self) -> bool:
-        """Whether it is a directory in the store: what a link leads to was not made here, and is not to be cleared."""
+        """Whether the work directory is a directory of the store. A link leads to a place that must not be cleared."""
         here = (entry for entry in self._fs.scan(self._paths.root) if entry.name == WORK_DIRECTORY)
         return any(entry.is_directory and not entry.is_link for entry in here)
 
@@ -254,7 +270,7 @@ class ReadySwap:
         return str(path.relative_to(self._paths.root))
 
     def _is_of_this_log(self, mark: SwapMark) -> bool:
-        """Whether nobody has gone on in the log since. Raises what kept the disk from saying so."""
+        """Whether the log has not been continued since the mark was set. Raises the error if the disk cannot tell."""
         end, expected = mark.log_end
         crc, error = self._log_end_crc(end)
         if crc != expected and error is not None:
@@ -262,9 +278,9 @@ class ReadySwap:
         return crc == expected
 
     def _log_end_crc(self, end: int) -> tuple[int, Exception | None]:
-        """A number that changes when somebody goes on in the log, or cuts it and then goes on.
+        """Return a checksum that changes if the log is continued, or cut and then continued.
 
-        What the disk does not give back is no record and does not count; the last such error comes with it.
+        Unreadable parts do not count. The last read error is returned with the checksum.
         """
         crc, failed = 0, None
         for path, base, size_bytes in offset_files(self._fs, self._paths.commit_logs):
@@ -277,11 +293,11 @@ class ReadySwap:
         return crc, failed
 
     def _log_end(self, path: Path, base: int, end: int) -> bytes:
-        """What a file has in front of ``end``, and what would be the head of a record there, or at its begin."""
+        """Return the bytes of a file before ``end``, and those that would be the head of a record at ``end``."""
         file = self._fs.open(path)
         try:
             begin = max(end - base - _END_BYTES, 0)
-            # Zeros say nothing, nor does a file that holds no more: nobody has promised that they last.
+            # Trailing zeros do not count, nor does a file that holds nothing else: they are not guaranteed to last.
             return file.read_at(begin, max(end - base, 0) - begin + BLANK_SIZE).rstrip(b"\0")
         finally:
             file.close()
