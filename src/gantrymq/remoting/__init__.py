@@ -1,1 +1,1 @@
-"""RocketMQ's remoting protocol: frames, commands, headers and bodies; ``transport`` alone knows sockets."""
+"""RocketMQ's remoting protocol: frames, commands, headers and bodies. Only ``transport`` uses sockets."""

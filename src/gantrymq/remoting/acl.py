@@ -19,14 +19,16 @@ CREDENTIALS = frozenset({ACCESS_KEY, SIGNATURE, SECURITY_TOKEN})
 
 @dataclass(frozen=True, slots=True)
 class SessionCredentials:
-    """Who asks: sent along with every request as AccessKey, its secret only as a signature."""
+    """The credentials of a client. Every request carries the access key and a signature made with the secret key."""
 
     access_key: str
     secret_key: str = field(repr=False)
     security_token: str | None = field(default=None, repr=False)
 
     def sign(self, command: RemotingCommand) -> None:
-        """Add AccessKey, SecurityToken if there is one, and Signature to a request that is complete."""
+        """Add AccessKey, SecurityToken (if there is one) and Signature to a request. Call it last: it signs the other
+        fields.
+        """
         fields = dict(command.fields())
         fields[ACCESS_KEY] = self.access_key
         if self.security_token is not None:
@@ -39,7 +41,7 @@ class SessionCredentials:
 
 
 def calculate_signature(fields: dict[str, str], body: bytes, secret_key: str) -> str:
-    """The signature of a request's extFields (its Signature left out) and body, in Base64."""
+    """The signature in Base64 over a request's extFields (without Signature) and body."""
     content = "".join(fields[name] for name in sorted(fields) if name != SIGNATURE)
     digest = hmac.new(encode_utf8(secret_key), encode_utf8(content), hashlib.sha1)
     digest.update(body)
@@ -47,7 +49,7 @@ def calculate_signature(fields: dict[str, str], body: bytes, secret_key: str) ->
 
 
 def signature_matches(command: RemotingCommand, secret_key: str) -> bool:
-    """Whether a request that was read has the signature that ``secret_key`` gives; takes the same time either way."""
+    """Whether a received request is signed with ``secret_key``. The comparison takes constant time."""
     fields = command.ext_fields
     expected = calculate_signature(fields, command.body, secret_key)
     return hmac.compare_digest(expected.encode(), encode_utf8(fields.get(SIGNATURE, "")))

@@ -23,7 +23,7 @@ from gantrymq.errors import RemotingCommandError
 from gantrymq.model.java import decode_utf8, encode_utf8
 
 MAX_CODE = 0x7FFF
-MAX_EXT_FIELDS = 4096  # more than any header has, and a bound for the work that a stranger can cause
+MAX_EXT_FIELDS = 4096  # more than any header has; bounds the work that one request can cause
 
 _FIXED = struct.Struct(">hBhiii")
 _U32 = struct.Struct(">I")
@@ -34,7 +34,7 @@ _unpack_u32 = _U32.unpack_from
 def encode_binary_header(
     code: int, language: int, version: int, opaque: int, flag: int, remark: str | None, ext_fields: dict[str, str]
 ) -> bytes:
-    """A header in the ROCKETMQ form."""
+    """Encode a header in the ROCKETMQ form."""
     said = encode_utf8(remark) if remark else b""
     fields = encode_ext_fields(ext_fields)
     return b"".join(
@@ -43,7 +43,7 @@ def encode_binary_header(
 
 
 def encode_ext_fields(fields: dict[str, str]) -> bytes:
-    """The entries of a map, one after the other."""
+    """Encode the entries of a map."""
     parts: list[bytes] = []
     for key, value in fields.items():
         raw_key, raw_value = encode_utf8(key), encode_utf8(value)
@@ -72,7 +72,7 @@ def decode_binary_header(header: bytes) -> tuple[int, int, int, int, int, str | 
 
 
 def decode_ext_fields(raw: bytes) -> dict[str, str]:
-    """The map of a header; raises RemotingCommandError where a length points outside of it."""
+    """Decode the entries of a map. Raises RemotingCommandError if a length points outside ``raw``."""
     fields: dict[str, str] = {}
     text = raw.decode("ascii") if raw.isascii() else None
     position, size = 0, len(raw)

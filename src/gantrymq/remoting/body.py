@@ -1,8 +1,8 @@
-"""What all bodies in JSON share: RocketMQ's names on the wire, and fastjson's departures from the standard.
+"""The base of all JSON bodies: RocketMQ's field names, and fastjson's deviations from standard JSON.
 
-fastjson writes the keys of a map as they are: numbers without quotes (``{0:"10.0.0.1:10911"}``) and, where a queue is
-the key, an object (``{{"brokerName":"a","queueId":0,"topic":"t"}:{…}}``). Both are read. Tables by queue are kept
-here under the queue's JSON text; :func:`by_queue` and :func:`keyed` translate.
+fastjson writes the keys of a map without quotes: numbers (``{0:"10.0.0.1:10911"}``) and, for a map by queue, objects
+(``{{"brokerName":"a","queueId":0,"topic":"t"}:{…}}``). Both are read. Here a table by queue has the queue's JSON text
+as its key; :func:`by_queue` and :func:`keyed` convert it.
 
 Source: RemotingSerializable, and the classes of org.apache.rocketmq.remoting.protocol.body, .route, .heartbeat, .admin.
 """
@@ -23,24 +23,28 @@ from gantrymq.model.message_queue import MessageQueue
 
 
 class Body(Struct, kw_only=True, rename="camel"):
-    """The root of all bodies. ``has_queue_keys``: a table of it has queues as its keys."""
+    """The base class of all bodies. ``has_queue_keys`` means that a table of it is by queue."""
 
     has_queue_keys: ClassVar[bool] = False
 
     @classmethod
     def named(cls, value: Any) -> Any:
-        """The value of a body with the names of what was given by number, as fastjson reads enums."""
+        """The value with enum numbers replaced by names, as fastjson reads them."""
         return value
 
     def encode(self, *, standard: bool = True) -> bytes:
-        """The JSON text; what is None is left out. Without ``standard`` numeric keys stand without quotes."""
+        """The JSON text; fields that are None are left out. Without ``standard`` numeric keys are written without
+        quotes.
+        """
         raw = _encoded(self)
         if standard and not self.has_queue_keys:
             return raw
         return _STRING.sub(lambda match: _unquoted(match, numbers=not standard), raw.decode()).encode()
 
     def pieces(self) -> Iterator[bytes]:
-        """What :meth:`encode` gives, entry by entry of its tables and lists, a long one can be made in turns."""
+        """The text of :meth:`encode` in pieces, one for each entry of a table or list, so that a long body can be
+        encoded in turns.
+        """
         return _pieces(self)
 
 
@@ -49,19 +53,19 @@ V = TypeVar("V")
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"(\s*:)?', re.DOTALL)
 _NUMBER = re.compile(r'"-?\d+"\s*:')
-# Everything up to the next object that is a key, as :mod:`gantrymq.model.fastjson` does it for numbers.
+# Everything up to the next object that is a key, as :mod:`gantrymq.model.fastjson` finds numbers.
 _OBJECT_KEY = re.compile(
     r'(?:[^"{,]++|"(?:[^"\\]++|\\.)*+"?|[{,](?!\s*+\{[^{}]*+\}\s*+:))*+[{,]\s*+(\{[^{}]*+\})(?=\s*+:)', re.DOTALL
 )
 _ANY_SIZE = 1 << 62
-# What departs from the standard is read by a slow decoder; clients that write so have small requests.
+# Nonstandard JSON needs a slow decoder. Clients that write it send small requests.
 LENIENT_REQUEST_BYTES = 64 * 1024
 
 
 def decode_body(body: type[B], raw: bytes, lenient_bytes: int = _ANY_SIZE) -> B:
-    """A body from its JSON, read as fastjson does: nulls count as not given. Raises RemotingCommandError.
+    """Decode a body from JSON as fastjson does: null means not given. Raises RemotingCommandError.
 
-    JSON that departs from the standard, or from the body's types, may have ``lenient_bytes``.
+    ``lenient_bytes`` limits the size of JSON that deviates from the standard or from the body's types.
     """
     try:
         decoded: B = _decoder(body).decode(raw)
@@ -73,12 +77,12 @@ def decode_body(body: type[B], raw: bytes, lenient_bytes: int = _ANY_SIZE) -> B:
 
 
 def decode_request(body: type[B], raw: bytes) -> B:
-    """The body of a request that anybody may have sent; raises RemotingCommandError."""
+    """Decode the body of a request from an untrusted client. Raises RemotingCommandError."""
     return decode_body(body, raw, LENIENT_REQUEST_BYTES)
 
 
 def decode_edited(body: type[B], raw: bytes) -> B:
-    """A body from a file that a person may have edited: what fastjson2 reads beyond JSON is read, too.
+    """Decode a body from a file that a person may have edited. It accepts whatever fastjson2 accepts.
 
     Raises RemotingCommandError.
     """
@@ -89,12 +93,12 @@ def decode_edited(body: type[B], raw: bytes) -> B:
 
 
 def queue_key(queue: MessageQueue) -> str:
-    """What a queue is called in a table."""
+    """The key of a queue in a table: its JSON text."""
     return msgspec.json.encode(queue, order="sorted").decode()
 
 
 def by_queue(table: Mapping[str, V]) -> dict[MessageQueue, V]:
-    """A table under its queues; raises RemotingCommandError where a key is no queue."""
+    """Convert a table to MessageQueue keys. Raises RemotingCommandError if a key is not a queue."""
     return {decode_body(MessageQueue, encode_utf8(key)): value for key, value in table.items()}
 
 
@@ -160,12 +164,12 @@ def _pieces(value: Any, *, has_queue_keys: bool = False) -> Iterator[bytes]:
 
 
 def _is_table(value: Any) -> bool:
-    """Whether there may be many entries in a value, or queues as its keys."""
+    """Whether a value may have many entries, or is by queue."""
     return isinstance(value, dict | list) or (isinstance(value, Body) and value.has_queue_keys)
 
 
 def _encoded(value: Any) -> bytes:
-    """The JSON text of a value, without what is None."""
+    """The JSON text of a value, without fields that are None."""
     try:
         raw = msgspec.json.encode(value)
         return raw if b"null" not in raw else msgspec.json.encode(_without_nulls(msgspec.to_builtins(value)))

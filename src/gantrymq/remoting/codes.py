@@ -6,14 +6,14 @@ Java classes by reflection.
 
 from enum import IntEnum, IntFlag
 
-# MQVersion.V5_5_0.ordinal(): what our commands say they are.
+# MQVersion.V5_5_0.ordinal(), the version in our commands.
 VERSION_5_5_0 = 513
-# From this version on a client reads standard JSON where older ones want fastjson's (MQVersion.V4_9_4).
+# From this version on clients read standard JSON. Older ones need fastjson's (MQVersion.V4_9_4).
 VERSION_4_9_4 = 401
 
 
 class RequestCode(IntEnum):
-    """What is asked for."""
+    """The kind of a request."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -182,7 +182,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What became of it. The first five are RemotingSysResponseCode."""
+    """The result of a request. The first five are RemotingSysResponseCode."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -255,7 +255,7 @@ class ResponseCode(IntEnum):
 
 
 class LanguageCode(IntEnum):
-    """Who speaks."""
+    """The language of the sender."""
 
     JAVA = 0
     CPP = 1
@@ -274,14 +274,14 @@ class LanguageCode(IntEnum):
 
 
 class SerializeType(IntEnum):
-    """How the header of a frame is written."""
+    """The encoding of a frame's header."""
 
     JSON = 0
     ROCKETMQ = 1
 
 
 class PullSysFlag(IntFlag):
-    """The bits of a pull's sysFlag."""
+    """The bits of a pull request's sysFlag."""
 
     COMMIT_OFFSET = 1
     SUSPEND = 2

@@ -1,8 +1,8 @@
-"""A command: a request, a one-way request or a response, in memory and as a frame.
+"""Commands (requests, one-way requests and responses) and their frames.
 
-A frame is ``length 4 | serialize type 1, header length 3 | header | body``; the length counts all behind itself. Of a
-command that was read, the extFields stay undecoded until somebody asks for them, as texts
-(:attr:`RemotingCommand.ext_fields`) or as a typed header (:meth:`RemotingCommand.read`).
+A frame is ``length 4 | serialize type 1, header length 3 | header | body``; the length does not count itself. The
+extFields of a received command are decoded only on access, as texts (:attr:`RemotingCommand.ext_fields`) or as a typed
+header (:meth:`RemotingCommand.read`).
 
 Source: RemotingCommand.
 """
@@ -35,9 +35,11 @@ H = TypeVar("H", bound=CommandHeader)
 class RemotingCommand:
     """One command.
 
-    ``opaque`` ties a response to its request. ``header`` is the typed header of a command to be sent; its fields win
-    over ``ext_fields`` of the same name. ``serialize_type`` says how the header is written, or was. ``refused_bytes``
-    is how long the body was of a request that came without it, for it was too long. Thread rule: one thread at a time.
+    ``opaque`` matches a response to its request. ``header`` is the typed header of a command to be sent; its fields
+    take precedence over ``ext_fields`` of the same name. ``serialize_type`` is the encoding of the header.
+    ``refused_bytes`` is the size of a body that was too long and is therefore missing, or 0.
+
+    Thread rule: one thread at a time.
     """
 
     __slots__ = (
@@ -70,7 +72,7 @@ class RemotingCommand:
     def request(
         cls, header: CommandHeader | int, body: bytes = b"", *, code: int | None = None, oneway: bool = False
     ) -> RemotingCommand:
-        """A request by its header, whose class knows its code unless told; or by a code alone."""
+        """A request from a header, whose class has its request code unless ``code`` is given; or from a code alone."""
         if isinstance(header, int):
             return cls(header, body=body, flag=ONEWAY_FLAG if oneway else 0)
         known: int = header.code if code is None else code  # type: ignore[attr-defined]
@@ -79,7 +81,7 @@ class RemotingCommand:
     def response(
         self, code: int, remark: str | None = None, *, header: CommandHeader | None = None, body: bytes = b""
     ) -> RemotingCommand:
-        """The response to this request, with its opaque and in its form."""
+        """The response to this request: same opaque, same header encoding."""
         return RemotingCommand(
             code,
             header=header,
@@ -92,25 +94,25 @@ class RemotingCommand:
 
     @property
     def is_response(self) -> bool:
-        """Whether this answers a request."""
+        """Whether this is a response."""
         return self.flag & RESPONSE_FLAG != 0
 
     @property
     def is_oneway(self) -> bool:
-        """Whether nobody waits for an answer."""
+        """Whether this is a one-way request, which has no response."""
         return self.flag & ONEWAY_FLAG != 0
 
     @property
     def content_bytes(self) -> int:
-        """How many bytes the undecoded fields, the remark and the body of a command that was read have."""
+        """The size of the undecoded fields, the remark and the body of a received command, in bytes."""
         raw = self._raw
         return len(self.body) + len(self.remark or "") + (len(memoryview(raw)) if raw else 0)
 
     @property
     def ext_fields(self) -> dict[str, str]:
-        """The header's fields as texts; changing the dictionary changes the command.
+        """The header's fields as texts. A change of the dictionary changes the command.
 
-        Raises RemotingCommandError where the bytes that were read are none.
+        Raises RemotingCommandError if the received bytes are invalid.
         """
         if self._ext_fields is None:
             if not self._raw:
@@ -122,7 +124,7 @@ class RemotingCommand:
         return self._ext_fields
 
     def fields(self) -> dict[str, str]:
-        """What goes out as extFields: ``ext_fields`` and the fields of ``header`` over them."""
+        """The extFields to be sent: ``ext_fields``, overridden by the fields of ``header``."""
         if self.header is None:
             return self.ext_fields
         if not self._ext_fields and not self._raw:
@@ -130,7 +132,9 @@ class RemotingCommand:
         return self.ext_fields | self.header.to_ext_fields()
 
     def read(self, header: type[H]) -> H:
-        """The typed header; raises RemotingCommandError naming the field that is missing or no number."""
+        """Decode the typed header. Raises RemotingCommandError, which names the field that is missing or not
+        a number.
+        """
         if isinstance(self.header, header):
             return self.header
         if self._ext_fields is None and isinstance(self._raw, Raw):
@@ -138,7 +142,7 @@ class RemotingCommand:
         return header_from_texts(header, self.fields())
 
     def drop_content(self) -> None:
-        """Give up the fields and the body of a request that is still to be answered, and is done with."""
+        """Free the fields and the body of a request that has been processed but not answered yet."""
         self.body, self._raw, self._ext_fields, self.remark = b"", b"", {}, None
 
     def __eq__(self, other: object) -> bool:
@@ -155,10 +159,10 @@ class RemotingCommand:
 
 
 def encode_head(command: RemotingCommand, body_bytes: int | None = None) -> bytes:
-    """A frame up to its body, whose size is the command's own unless told (where the body comes from a file).
+    """Encode a frame up to its body. ``body_bytes`` is the size of a body that is sent separately, from a file.
 
-    A code that does not fit into the ROCKETMQ form goes as JSON. Raises RemotingCommandError where the frame would be
-    larger than the other end takes.
+    A code that does not fit into the ROCKETMQ form is sent as JSON. Raises RemotingCommandError if the frame is larger
+    than the receiver accepts.
     """
     compact = command.serialize_type == _ROCKETMQ and -MAX_CODE - 1 <= command.code <= MAX_CODE
     header = (encode_binary_header if compact else encode_json_header)(
@@ -172,12 +176,12 @@ def encode_head(command: RemotingCommand, body_bytes: int | None = None) -> byte
 
 
 def encode_command(command: RemotingCommand) -> bytes:
-    """A whole frame; raises as :func:`encode_head` does."""
+    """Encode a whole frame. Raises as :func:`encode_head` does."""
     return encode_head(command) + command.body
 
 
 def decode_command(serialize_type: int, header: bytes, body: bytes) -> RemotingCommand:
-    """The command of a frame's parts; raises RemotingCommandError."""
+    """Decode a command from the parts of its frame. Raises RemotingCommandError."""
     command = RemotingCommand.__new__(RemotingCommand)
     command.body, command.serialize_type = body, serialize_type
     command.header, command._ext_fields, command.refused_bytes = None, None, 0

@@ -1,7 +1,7 @@
-"""Requests of one kind that one read brought, answered together.
+"""Runs: requests of one kind that arrived together and are answered together.
 
-A broker's busiest requests are small, and come by the dozen: taking each apart costs more than doing what it asks for.
-So whoever knows such a kind may look at their frames before they become commands.
+A broker's most frequent requests are small and arrive by the dozen. Decoding each one costs more than executing it, so
+a processor may take the frames of a run without decoding them into commands.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from gantrymq.remoting.command import RemotingCommand
 
 
 class CommandRun(RemotingCommand):
-    """Stands for the requests whose frames are ``data[begin:end]``, all with its code.
+    """The requests whose frames are ``data[begin:end]``, all with this code.
 
-    :func:`gantrymq.remoting.connection.split_run` gives them one by one.
+    :func:`gantrymq.remoting.connection.split_run` decodes them one by one.
     """
 
     __slots__ = ("begin", "data", "end")

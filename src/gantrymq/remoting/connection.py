@@ -1,4 +1,4 @@
-"""One end of a connection without its socket: bytes in, commands out; and the table of those who wait for an answer.
+"""The state of a connection without its socket: bytes in, commands out, and the table of pending requests.
 
     connection = Connection()
     for command in connection.receive(data): ...
@@ -21,36 +21,37 @@ MAX_HEADER_KEY = "maxRequestHeaderBytes"
 _ALL = 1 << 62
 _MAX_OPAQUE = 0x7FFFFFFF
 _HEADER_LENGTH_MASK = 0xFFFFFF
-_STALE_DEADLINES = 1024  # so many of requests that were answered may lie about
-_SMALL_CHUNK_BYTES = 16 * 1024  # each costs its object, with asyncio whole pages, and next to no time to copy
-_LARGE_BYTES = 64 * 1024  # of a larger frame the header is looked at before its body is there
-_SHORTEST = 4  # what the length field counts at least: the word that holds the header's length
+_STALE_DEADLINES = 1024  # entries of answered requests that may stay in the heap
+_SMALL_CHUNK_BYTES = 16 * 1024  # each chunk has a cost as an object, with asyncio whole pages; copying it is cheap
+_LARGE_BYTES = 64 * 1024  # the header of a larger frame is examined before its body has arrived
+_SHORTEST = 4  # the smallest value of the length field, which counts the header length word
 
 
 class FindRun(Protocol):
-    """Finds requests that are answered together, all with this ``code``."""
+    """Finds runs of requests that have this ``code``."""
 
     code: int
 
     def __call__(self, data: bytes, begin: int) -> CommandRun | None:
-        """Those at ``data[begin:]``, where a whole frame stands and another begins; None where it is no run."""
+        """The run at ``data[begin:]``, where a whole frame and the head of the next stand. None if they are no run."""
         ...
 
 
 class Connection:
     """Cuts a stream of bytes into commands.
 
-    With ``find_run`` requests of its code that come together stay together, from the second of a connection on.
+    With ``find_run``, consecutive requests of its code stay together, from the second request of a connection on.
 
-    A chunk that holds whole frames is decoded where it lies. Of a frame that is not complete large chunks are kept
-    apart and joined once, so that it costs one copy; small ones are gathered as they come, so that it takes about what
-    ``buffered_bytes`` says, however a stranger cuts it. A length is checked as soon as its eight bytes are there.
+    A chunk that holds whole frames is decoded in place. The large chunks of an incomplete frame are kept and joined
+    once, so that they are copied once. Small chunks are appended to one buffer, so that the memory in use is about
+    ``buffered_bytes`` however a client cuts its data. A length is checked as soon as its eight bytes have arrived.
 
-    ``max_body_bytes(code)`` is how long the body of a request may be. A longer one, of a frame that comes in several
-    chunks, is not kept: the request is given without it as soon as its header is there, with ``refused_bytes``.
+    ``max_body_bytes(code)`` is the limit for a request's body. A longer body of a frame that comes in several chunks is
+    dropped: the request is returned without it as soon as its header has arrived, with ``refused_bytes``.
 
-    ``error`` is set by what can be no frame. The stream has lost its frames then: close it. The error has no traceback:
-    one would hold the frame's bytes and this object in a cycle, until a full garbage collection.
+    ``error`` is set by invalid bytes. Frame boundaries are unknown after it, so close the connection. It has no
+    traceback, which would keep the frame's bytes and this object alive in a reference cycle until a full garbage
+    collection.
     """
 
     def __init__(
@@ -61,39 +62,40 @@ class Connection:
         max_body_bytes: Callable[[int], int] | None = None,
     ) -> None:
         self._max_body_bytes = max_body_bytes
-        self._skip_bytes = 0  # that are to come of a body that is not kept
+        self._skip_bytes = 0  # the rest of a dropped body
         self._max_frame_bytes, self._max_header_bytes, self._find_run = max_frame_bytes, max_header_bytes, find_run
         self._last_code = -1
         self._chunks: list[bytes | bytearray] = []
         self._have = 0
         self._need = FRAME_HEAD.size
-        self._left, self._left_at = b"", 0  # whole frames that were not asked for yet
+        self._left, self._left_at = b"", 0  # whole frames that receive() has not returned yet
         self.error: RemotingCommandError | None = None
 
     @property
     def buffered_bytes(self) -> int:
-        """How many bytes of a frame that is not complete are held."""
+        """The size of the incomplete frame, in bytes."""
         return self._have
 
     @property
     def left_bytes(self) -> int:
-        """How many bytes of whole frames are held that were not asked for yet."""
+        """The size of whole frames that :meth:`receive` has not returned yet, in bytes."""
         return len(self._left) - self._left_at if self._left else 0
 
     @property
     def next_bytes(self) -> int:
-        """How long the first frame is that was not asked for yet; 0 where there is none."""
+        """The size of the first such frame, or 0."""
         return int(FRAME_HEAD.unpack_from(self._left, self._left_at)[0]) + 4 if self._left else 0
 
     @property
     def has_more(self) -> bool:
-        """Whether ``receive(b"")`` gives further commands, or an error."""
+        """Whether ``receive(b"")`` returns further commands, or raises."""
         return bool(self._left)
 
     def receive(self, data: bytes, most: int = _ALL) -> list[RemotingCommand]:
-        """The first ``most`` commands that ``data`` completes; while :attr:`has_more`, ``receive(b"")`` gives the next.
+        """The first ``most`` commands that ``data`` completes. While :attr:`has_more`, ``receive(b"")`` returns the
+        next.
 
-        Raises RemotingCommandError, and sets ``error``, where there are no commands in front of what can be no frame.
+        Raises RemotingCommandError, and sets ``error``, if invalid bytes follow and no command stands before them.
         """
         commands: list[RemotingCommand] = []
         reason = self._receive(data, most, commands)
@@ -104,7 +106,7 @@ class Connection:
         return commands
 
     def _receive(self, data: bytes, most: int, commands: list[RemotingCommand]) -> str | None:
-        """Decode into ``commands``; why the stream goes no further, or None."""
+        """Decode into ``commands``. Returns why the stream is invalid, or None."""
         position = 0
         if self._skip_bytes:
             skipped = min(self._skip_bytes, len(data))
@@ -144,7 +146,7 @@ class Connection:
                     break
                 body_at = position + FRAME_HEAD.size + header_length
                 if body_at > size:
-                    need = body_at - position  # to look at its header first
+                    need = body_at - position  # examine its header first
                     break
                 if len(commands) >= most:
                     self._left, self._left_at, self._have = data, position, 0
@@ -172,7 +174,7 @@ class Connection:
         self._keep(data[position:] if position else data, need)
 
     def _refused(self, serialize_type: int, header: bytes, body_bytes: int) -> RemotingCommand | None:
-        """The request without its body, where that is too long; None where all of it is wanted."""
+        """The request without its body, if the body is longer than allowed; otherwise None."""
         command = decode_command(serialize_type, header, b"")
         if command.is_response or self._max_body_bytes is None or body_bytes <= self._max_body_bytes(command.code):
             return None
@@ -180,14 +182,14 @@ class Connection:
         return command
 
     def _run_at(self, data: bytes, position: int, end: int) -> CommandRun | None:
-        """A run that begins with the frame at ``data[position:end]``, where there is hope for one."""
+        """The run that begins with the frame at ``data[position:end]``, or None."""
         find = self._find_run
         if find is None or find.code != self._last_code or end + FRAME_HEAD.size > len(data):
             return None
         return find(data, position)
 
     def _wrong_lengths(self, data: bytes, position: int) -> str:
-        """What is wrong with the lengths of a frame, and which other protocol its bytes belong to."""
+        """An error text: what is wrong with a frame's lengths, and which other protocol its bytes belong to."""
         length, word = FRAME_HEAD.unpack_from(data, position)
         header_length = word & _HEADER_LENGTH_MASK
         if length + 4 > self._max_frame_bytes:
@@ -200,7 +202,7 @@ class Connection:
         return f"{spoken} (read as RocketMQ's remoting: {wrong})" if spoken else wrong
 
     def _hold(self, data: bytes) -> None:
-        """One more chunk of the frame that is not complete."""
+        """Keep another chunk of the incomplete frame."""
         self._have += len(data)
         if len(data) >= _SMALL_CHUNK_BYTES:
             self._chunks.append(data)
@@ -216,14 +218,14 @@ class Connection:
 
 
 def split_run(run: CommandRun) -> list[RemotingCommand]:
-    """The requests of a run, one by one."""
+    """Decode the requests of a run one by one."""
     return Connection().receive(run.data[run.begin : run.end])
 
 
 class PendingRequests(Generic[T]):
-    """Who waits for which answer until when. Time is given, in any unit that only grows.
+    """The pending requests and their deadlines. Times are in any monotonic unit.
 
-    ``T`` is whatever is to be told of the answer: a future, a callback. Thread rule: one thread at a time.
+    ``T`` is the object that gets the answer: a future, a callback. Thread rule: one thread at a time.
     """
 
     def __init__(self, first_opaque: int = 0) -> None:
@@ -235,7 +237,7 @@ class PendingRequests(Generic[T]):
         return len(self._waiting)
 
     def new_opaque(self) -> int:
-        """A number that nobody waits for."""
+        """An opaque that no pending request has."""
         while True:
             opaque = self._next
             self._next = (opaque + 1) & _MAX_OPAQUE
@@ -243,7 +245,7 @@ class PendingRequests(Generic[T]):
                 return opaque
 
     def add(self, waiter: T, deadline: float) -> int:
-        """Wait for an answer until ``deadline``; the opaque to send."""
+        """Add a pending request with its deadline. Returns the opaque to send."""
         opaque = self.new_opaque()
         self._waiting[opaque] = waiter
         if len(self._deadlines) > 2 * len(self._waiting) + _STALE_DEADLINES:
@@ -253,20 +255,20 @@ class PendingRequests(Generic[T]):
         return opaque
 
     def take(self, opaque: int) -> T | None:
-        """Who waits for the answer with this opaque, no longer waiting now; None if nobody does (any more)."""
+        """Remove and return the request with this opaque. None if it is unknown or has expired."""
         waiter = self._waiting.pop(opaque, None)
         if not self._waiting:
             self._deadlines.clear()
         return waiter
 
     def next_deadline(self) -> float | None:
-        """The deadline of the one who waits least long; None if nobody waits."""
+        """The earliest deadline; None if no request is pending."""
         while self._deadlines and self._deadlines[0][1] not in self._waiting:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
     def expired(self, now: float) -> list[T]:
-        """Those whose deadline is past, no longer waiting now."""
+        """Remove and return the requests whose deadline has passed."""
         late = []
         while self._deadlines and self._deadlines[0][0] <= now:
             waiter = self._waiting.pop(heapq.heappop(self._deadlines)[1], None)
@@ -275,7 +277,7 @@ class PendingRequests(Generic[T]):
         return late
 
     def take_all(self) -> list[T]:
-        """All who wait, no longer waiting now: the connection is gone."""
+        """Remove and return all requests, because the connection is closed."""
         everybody = list(self._waiting.values())
         self._waiting.clear()
         self._deadlines.clear()

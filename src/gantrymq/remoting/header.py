@@ -1,8 +1,8 @@
-"""What all typed headers share: their fields travel as texts in a command's extFields.
+"""The base of all typed headers. Their fields are sent as texts in a command's extFields.
 
-A header class names its fields in Python's spelling; on the wire they have RocketMQ's names. A field without a default
-must be there (RocketMQ's ``@CFNotNull``), else the command is refused with RocketMQ's text. RocketMQ 5.5.0 itself only
-logs that and goes on with a null.
+A header class has field names in Python's spelling; on the wire they have RocketMQ's. A field without a default is
+required (RocketMQ's ``@CFNotNull``): without it the command is refused with RocketMQ's text. RocketMQ 5.5.0 itself only
+logs the missing field and continues with null.
 
 Source: RemotingCommand.decodeCommandCustomHeader and makeCustomHeaderToNet, RpcRequestHeader, TopicRequestHeader.
 """
@@ -22,10 +22,10 @@ Long = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class CommandHeader(Struct, kw_only=True, rename="camel", omit_defaults=False):
-    """The root of all typed headers (CommandCustomHeader)."""
+    """The base class of all typed headers (CommandCustomHeader)."""
 
     def to_ext_fields(self) -> dict[str, str]:
-        """The fields as texts under their names on the wire; what is None is left out."""
+        """The fields as texts by their names on the wire. Fields that are None are left out."""
         return {
             name: value if type(value) is str else _text(value)
             for name, value in zip(self.__struct_encode_fields__, msgspec.structs.astuple(self), strict=True)
@@ -34,7 +34,7 @@ class CommandHeader(Struct, kw_only=True, rename="camel", omit_defaults=False):
 
 
 class RpcHeader(CommandHeader):
-    """What a proxy adds to a request: namespace, whether it is applied, the broker meant, one-way."""
+    """Fields that a proxy adds to a request: namespace, whether it is applied, the target broker, one-way."""
 
     ns: str | None = None
     nsd: bool | None = None
@@ -43,7 +43,7 @@ class RpcHeader(CommandHeader):
 
 
 class TopicHeader(RpcHeader):
-    """A request about a topic; ``lo`` says that its queue ids are logical ones (static topics)."""
+    """A request about a topic. ``lo`` says that its queue ids are logical ones (static topics)."""
 
     lo: bool | None = None
 
@@ -60,7 +60,7 @@ class _Field(NamedTuple):
 
 
 def header_from_json(header: type[H], ext_fields: Raw) -> H | None:
-    """A header out of the JSON object that is its extFields; None where it takes Java's parsers to read it."""
+    """Decode a header from extFields in JSON. None if only Java's more lenient parsers can read it."""
     try:
         decoded: H = _json_decoder(header).decode(ext_fields)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -74,7 +74,7 @@ def _json_decoder(header: type[H]) -> Any:
 
 
 def header_from_texts(header: type[H], fields: dict[str, str]) -> H:
-    """A header from its texts; raises RemotingCommandError naming the field that is missing or is no number."""
+    """Make a header from texts. Raises RemotingCommandError, which names the field that is missing or not a number."""
     try:
         return msgspec.convert(fields, header, strict=False)
     except msgspec.ValidationError:
@@ -82,7 +82,7 @@ def header_from_texts(header: type[H], fields: dict[str, str]) -> H:
 
 
 def _as_java_parses(header: type[H], fields: dict[str, str]) -> H:
-    """The same by parseInt, parseLong and parseBoolean, which take a little more, and saying what is wrong."""
+    """As :func:`header_from_texts`, with Java's parseInt, parseLong and parseBoolean, which accept a little more."""
     values: dict[str, Any] = {}
     for field in _fields(header):
         text = fields.get(field.name)
@@ -97,7 +97,7 @@ def _as_java_parses(header: type[H], fields: dict[str, str]) -> H:
 def _fields(header: type[CommandHeader]) -> tuple[_Field, ...]:
     found = []
     for one in msgspec.structs.fields(header):
-        # `X | None` comes as types.UnionType, or as Union where X is Annotated.
+        # `X | None` is types.UnionType, but Union if X is Annotated.
         options = [part for part in get_args(one.type) if part is not NoneType] if _is_union(one.type) else [one.type]
         kind, limit = options[0], 0
         if get_origin(kind) is Annotated:

@@ -1,7 +1,7 @@
-"""The JSON form of a frame's header: an object with RocketMQ's names, its extFields an object of texts.
+"""The JSON form of a frame's header: an object with RocketMQ's names, in which extFields is an object of texts.
 
-What other clients send is read as fastjson does: numbers and booleans among the extFields become texts, keys may stand
-without quotes, control characters within strings. The usual case is decoded without building anything but the command.
+Headers of other clients are read as fastjson does: numbers and booleans in extFields become texts, keys may have no
+quotes, strings may contain control characters. A standard header is decoded straight into the struct.
 
 Source: RemotingCommand, RemotingSerializable.
 """
@@ -25,7 +25,7 @@ LANGUAGE_NAMES = {int(code): code.name for code in LanguageCode}
 
 
 class JsonHeader(Struct, rename="camel", gc=False):
-    """A header as it stands in the frame; ``ext_fields`` is not decoded yet."""
+    """A header as it is in the frame. ``ext_fields`` is not decoded."""
 
     code: Int = 0
     language: str | None = "JAVA"
@@ -38,14 +38,14 @@ class JsonHeader(Struct, rename="camel", gc=False):
 
 _decode = msgspec.json.Decoder(JsonHeader).decode
 _decode_texts = msgspec.json.Decoder(dict[str, str] | None).decode
-MAX_LENIENT_BYTES = 64 * 1024  # of a header that departs from the standard, which takes a slow decoder
+MAX_LENIENT_BYTES = 64 * 1024  # limit for a nonstandard header, which needs a slow decoder
 _NOT_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def encode_json_header(
     code: int, language: int, version: int, opaque: int, flag: int, remark: str | None, ext_fields: dict[str, str]
 ) -> bytes:
-    """A header in the JSON form."""
+    """Encode a header in the JSON form."""
     value: dict[str, Any] = {
         "code": code,
         "flag": flag,
@@ -65,7 +65,7 @@ def encode_json_header(
 
 
 def decode_json_header(raw: bytes) -> JsonHeader:
-    """A header; raises RemotingCommandError where ``raw`` is no JSON object with numbers where they belong."""
+    """Decode a header. Raises RemotingCommandError unless ``raw`` is a JSON object with valid numbers."""
     try:
         return _decode(raw)
     except _NOT_JSON:
@@ -73,7 +73,7 @@ def decode_json_header(raw: bytes) -> JsonHeader:
 
 
 def decode_json_ext_fields(raw: Raw | bytes) -> dict[str, str]:
-    """The texts of extFields; a value that is null is left out."""
+    """The extFields as texts. Fields that are null are left out."""
     try:
         fields = _decode_texts(raw) or {}
     except _NOT_JSON:

@@ -1,5 +1,7 @@
-"""The body of SEND_BATCH_MESSAGE: messages one after the other, each ``size 4 | magic 4 | CRC 4 | flag 4 |
-body length 4 | body | properties length 2 | properties``. Magic and CRC are 0, and nobody looks at them.
+"""The body of SEND_BATCH_MESSAGE: messages one after the other.
+
+Each is ``size 4 | magic 4 | CRC 4 | flag 4 | body length 4 | body | properties length 2 | properties``. Magic and CRC
+are 0 and are not read.
 
 Source: MessageDecoder.encodeMessages and decodeMessage, and the broker's MessageExtEncoder for batches.
 """
@@ -16,7 +18,7 @@ MAX_PROPERTIES_LENGTH = 0x7FFF
 
 
 class BatchedMessage(NamedTuple):
-    """One message of a batch; ``properties`` as they are stored."""
+    """One message of a batch. ``properties`` is in the stored format."""
 
     flag: int
     body: bytes
@@ -24,7 +26,7 @@ class BatchedMessage(NamedTuple):
 
 
 def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
-    """The body of a batch; raises RemotingCommandError where properties are too long."""
+    """Encode the body of a batch. Raises RemotingCommandError if the properties of a message are too long."""
     parts: list[bytes] = []
     for flag, body, properties in messages:
         if len(properties) > MAX_PROPERTIES_LENGTH:
@@ -35,7 +37,7 @@ def encode_batch(messages: Iterable[BatchedMessage]) -> bytes:
 
 
 def decode_batch(raw: bytes) -> list[BatchedMessage]:
-    """The messages of a batch; raises RemotingCommandError where a length does not fit."""
+    """Decode the messages of a batch. Raises RemotingCommandError if a length is invalid."""
     messages = []
     position, end = 0, len(raw)
     while position < end:

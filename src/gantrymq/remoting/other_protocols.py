@@ -1,4 +1,4 @@
-"""Other protocols by their first bytes: ports are mixed up, and "a frame of 1347569956 bytes" does not tell so."""
+"""Recognises other protocols by their first bytes, for a helpful error when a client uses the wrong port."""
 
 _REMOTING_ONLY = "this port speaks RocketMQ's remoting protocol alone"
 _HTTP = f"HTTP was spoken; {_REMOTING_ONLY}"

@@ -1,7 +1,7 @@
-"""The two answers that a broker gives most, to a send that was stored and to a pull that found something, as templates.
+"""Templates for a broker's two most frequent answers: to a stored send, and to a pull that found messages.
 
-Each function gives None where the ordinary way must be taken: for another form of header than JSON, and for values that
-JSON would not hold as they are.
+Each function returns None if the ordinary encoder must be used: for a header that is not JSON, and for values that JSON
+would escape.
 
 Source: SendMessageProcessor.handlePutMessageResult, PullMessageProcessor.composeResponseHeader.
 """
@@ -22,7 +22,7 @@ Marks = tuple[tuple[str, str], ...]
 
 _JSON = int(SerializeType.JSON)
 _OPAQUE = 1_234_567_890
-_MARK = "\0"  # which JSON holds only escaped
+_MARK = "\0"  # JSON contains it only escaped
 _SEND_HOLES = (("msgId", "%s"), ("queueId", "%d"), ("queueOffset", "%d"), ("transactionId", "%s"))
 _PULL_HOLES = (
     *(("suggestWhichBrokerId", "%d"), ("nextBeginOffset", "%d"), ("minOffset", "%d"), ("maxOffset", "%d")),
@@ -31,14 +31,17 @@ _PULL_HOLES = (
 
 
 class SendAnswers:
-    """Frames of a SUCCESS to a send, with the fields ``marks`` behind those of a SendMessageResponseHeader."""
+    """Frames of a SUCCESS to a send. The fields ``marks`` follow those of a SendMessageResponseHeader."""
 
     def __init__(self, marks: Marks) -> None:
         self._text = _template(None, _SEND_HOLES + marks)
-        self._text_of_batch = _template(None, _SEND_HOLES[:-1] + marks)  # which seldom has a transactionId
+        self._text_of_batch = _template(None, _SEND_HOLES[:-1] + marks)  # batches seldom have a transactionId
 
     def pieces(self, msg_id_begin: str) -> list[bytes]:
-        """Their header around the opaque, what a msgId has behind ``msg_id_begin``, and the other three holes."""
+        """The constant parts of the header between its holes: opaque, msgId, queueId, queueOffset, transactionId.
+
+        ``msg_id_begin`` is the part of msgId that is the same in all answers.
+        """
         pieces = [""]
         for part in re.split("(%[%ds])", self._text):
             if part in ("%d", "%s"):
@@ -51,7 +54,7 @@ class SendAnswers:
     def encode(
         self, request: RemotingCommand, msg_id: str, queue_id: int, queue_offset: int, transaction_id: str | None
     ) -> bytes | None:
-        """One of them."""
+        """Encode one answer."""
         if request.serialize_type != _JSON or not transaction_id:
             return None
         if not (transaction_id.isascii() and transaction_id.isalnum()):
@@ -66,7 +69,7 @@ class SendAnswers:
         queue_offset: int,
         transaction_id: str | None,
     ) -> Sequence[bytes] | None:
-        """One of them for a batch, in pieces: ``msg_ids`` may be 6 MB of text, which are not copied."""
+        """Encode the answer to a batch, in pieces: ``msg_ids`` may be 6 MB of text, which is not copied."""
         if request.serialize_type != _JSON:
             return None
         if transaction_id is None:
@@ -85,7 +88,7 @@ class SendAnswers:
 def encode_found_head(
     request: RemotingCommand, remark: str, header: PullMessageResponseHeader, body_bytes: int
 ) -> bytes | None:
-    """The frame of a SUCCESS with ``header``, up to its body of so many bytes."""
+    """The frame of a SUCCESS with ``header``, up to its body of ``body_bytes`` bytes."""
     if request.serialize_type != _JSON or header.topic_sys_flag is None or header.group_sys_flag is None:
         return None
     if header.offset_delta is not None or header.forbidden_type is not None:
@@ -106,7 +109,9 @@ def _head(text: str, body_bytes: int) -> bytes | None:
 
 @lru_cache(maxsize=16)
 def _template(remark: str | None, fields: Marks) -> str:
-    """The text of a header: the ordinary encoder's, with holes for the opaque and then for the fields that are one."""
+    """A header as the ordinary encoder makes it, with holes for the opaque and for the fields that are ``%s`` or
+    ``%d``.
+    """
     marked = {name: value if value in ("%s", "%d") else value.replace("%", "%%") for name, value in fields}
     raw = encode_json_header(
         ResponseCode.SUCCESS, LanguageCode.PYTHON, VERSION_5_5_0, _OPAQUE, RESPONSE_FLAG, remark, marked

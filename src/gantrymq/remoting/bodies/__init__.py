@@ -1,1 +1,1 @@
-"""The typed bodies of requests and answers, one file a family; the names are those of RocketMQ's classes."""
+"""The typed bodies of requests and answers, one file for each family, under the names of RocketMQ's classes."""

@@ -1,4 +1,4 @@
-"""What a broker says of itself."""
+"""Bodies about a broker: statistics, consume queue units, replication, users."""
 
 from msgspec import field
 
@@ -8,7 +8,7 @@ from gantrymq.remoting.header import Int, Long
 
 
 class BrokerStatsItem(Body, kw_only=True):
-    """A sum, a rate a second, and an average."""
+    """A sum, a rate per second, and an average."""
 
     sum: Long = 0
     tps: float = 0.0
@@ -24,7 +24,7 @@ class BrokerStatsData(Body, kw_only=True):
 
 
 class ConsumeQueueData(Body, kw_only=True):
-    """A unit of a consume queue; ``msg`` says why it cannot be read, if so."""
+    """A unit of a consume queue. ``msg`` says why it cannot be read, or is None."""
 
     physic_offset: Long = 0
     physic_size: Int = 0
@@ -46,7 +46,7 @@ class QueryConsumeQueueResponseBody(Body, kw_only=True):
 
 
 class HAConnectionRuntimeInfo(Body, kw_only=True):
-    """A slave as its master sees it."""
+    """A slave's state as reported by its master."""
 
     addr: str | None = None
     slave_ack_offset: Long = 0
@@ -57,7 +57,7 @@ class HAConnectionRuntimeInfo(Body, kw_only=True):
 
 
 class HAClientRuntimeInfo(Body, kw_only=True):
-    """A slave as it sees itself."""
+    """A slave's state as reported by itself."""
 
     master_addr: str | None = None
     transferred_byte_in_second: Long = 0

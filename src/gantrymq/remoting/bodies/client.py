@@ -1,4 +1,4 @@
-"""Clients: heart-beats, connections, what a consumer says of itself."""
+"""Bodies about clients: heartbeats, connections, the state of a consumer."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ _ENUMS = {
 
 
 class SubscriptionData(Body, kw_only=True):
-    """What a group wants of a topic; ``code_set`` holds the hashes of ``tags_set``."""
+    """A group's subscription to a topic. ``code_set`` has the hashes of ``tags_set``."""
 
     class_filter_mode: bool = False
     topic: str
@@ -41,7 +41,7 @@ class ProducerData(Body, kw_only=True):
 
 
 class ConsumerData(Body, kw_only=True):
-    """A group of consumers and what it subscribes to."""
+    """A group of consumers and its subscriptions."""
 
     group_name: str
     consume_type: str | None = None
@@ -62,7 +62,7 @@ class HeartbeatData(Body, kw_only=True):
 
     @classmethod
     def named(cls, value: Any) -> Any:
-        """The C++ client gives the enums of a consumer by number."""
+        """Replace enum numbers by names: the C++ client sends a consumer's enums as numbers."""
         groups = value.get("consumerDataSet", []) if isinstance(value, dict) else []
         for group in groups if isinstance(groups, list) else []:
             for key, names in _ENUMS.items() if isinstance(group, dict) else ():
@@ -97,7 +97,7 @@ class LockBatchRequestBody(Body, kw_only=True):
 
 
 class LockBatchResponseBody(Body, kw_only=True):
-    """The answer to LOCK_BATCH_MQ: the queues that are locked now."""
+    """The answer to LOCK_BATCH_MQ: the queues that the client has locked."""
 
     lock_ok_mq_set: list[MessageQueue] = field(name="lockOKMQSet", default_factory=list)
 
@@ -107,7 +107,7 @@ class UnlockBatchRequestBody(LockBatchRequestBody, kw_only=True):
 
 
 class Connection(Body, kw_only=True):
-    """A client as its broker sees it."""
+    """A client's connection to a broker."""
 
     client_id: str | None = None
     client_addr: str | None = None
@@ -132,7 +132,7 @@ class ConsumerConnection(Body, kw_only=True):
 
 
 class ProducerInfo(Body, kw_only=True):
-    """A producer as its broker sees it."""
+    """A producer that is connected to a broker."""
 
     client_id: str | None = None
     remote_ip: str | None = field(name="remoteIP", default=None)
@@ -148,7 +148,7 @@ class ProducerTableInfo(Body, kw_only=True):
 
 
 class ProcessQueueInfo(Body, kw_only=True):
-    """How far a consumer is with a queue."""
+    """The state of a queue in a consumer."""
 
     commit_offset: Long = 0
     cached_msg_min_offset: Long = 0
@@ -167,7 +167,7 @@ class ProcessQueueInfo(Body, kw_only=True):
 
 
 class PopProcessQueueInfo(Body, kw_only=True):
-    """How far a POP consumer is with a queue."""
+    """The state of a queue in a POP consumer."""
 
     wait_ack_count: Int = 0
     droped: bool = False
@@ -175,7 +175,7 @@ class PopProcessQueueInfo(Body, kw_only=True):
 
 
 class ConsumeStatus(Body, kw_only=True):
-    """A consumer's rates of one topic."""
+    """A consumer's rates for one topic."""
 
     pull_rt: float = field(name="pullRT", default=0.0)
     pull_tps: float = field(name="pullTPS", default=0.0)
@@ -186,7 +186,7 @@ class ConsumeStatus(Body, kw_only=True):
 
 
 class ConsumerRunningInfo(Body, kw_only=True):
-    """What a consumer says of itself (GET_CONSUMER_RUNNING_INFO); its tables are by queue."""
+    """The state of a consumer (GET_CONSUMER_RUNNING_INFO). Its tables are by queue."""
 
     has_queue_keys = True
 
@@ -200,7 +200,7 @@ class ConsumerRunningInfo(Body, kw_only=True):
 
 
 class ConsumeMessageDirectlyResult(Body, kw_only=True):
-    """What a consumer made of one message it was told to consume."""
+    """The result of CONSUME_MESSAGE_DIRECTLY."""
 
     order: bool = False
     auto_commit: bool = True
@@ -210,7 +210,7 @@ class ConsumeMessageDirectlyResult(Body, kw_only=True):
 
 
 class MessageQueueAssignment(Body, kw_only=True):
-    """A queue that the broker gives to a client."""
+    """A queue that the broker assigns to a client."""
 
     message_queue: MessageQueue | None = None
     mode: str = "PULL"
@@ -228,7 +228,7 @@ class QueryAssignmentRequestBody(Body, kw_only=True):
 
 
 class QueryAssignmentResponseBody(Body, kw_only=True):
-    """The answer to QUERY_ASSIGNMENT; None says that nothing is known, and the client keeps what it has."""
+    """The answer to QUERY_ASSIGNMENT. None means that the assignment is unknown; the client then keeps its queues."""
 
     message_queue_assignments: list[MessageQueueAssignment] | None = None
 

@@ -18,7 +18,7 @@ class GroupList(Body, kw_only=True):
 
 
 class ExponentialRetryPolicy(Body, kw_only=True):
-    """Delays that grow, in milliseconds."""
+    """Exponential retry delays, in milliseconds."""
 
     initial: Long = 5000
     max: Long = 7_200_000
@@ -26,13 +26,13 @@ class ExponentialRetryPolicy(Body, kw_only=True):
 
 
 class CustomizedRetryPolicy(Body, kw_only=True):
-    """Delays one by one, in milliseconds."""
+    """A list of retry delays, in milliseconds."""
 
     next: list[Long] = field(default_factory=lambda: [seconds * 1000 for seconds in _RETRY_AFTER_SECONDS])
 
 
 class GroupRetryPolicy(Body, kw_only=True):
-    """When a message is tried again."""
+    """The retry delays of a group."""
 
     type: str = "CUSTOMIZED"
     exponential_retry_policy: ExponentialRetryPolicy | None = None
@@ -40,7 +40,7 @@ class GroupRetryPolicy(Body, kw_only=True):
 
 
 class SimpleSubscriptionData(Body, kw_only=True):
-    """A subscription that a group is known to have."""
+    """One subscription in a group's configuration."""
 
     topic: str | None = None
     expression_type: str | None = None
@@ -98,7 +98,7 @@ class ConsumerOffsetSerializeWrapper(Body, kw_only=True):
 
 
 class OffsetWrapper(Body, kw_only=True):
-    """How far a group is with a queue."""
+    """The maximum offset of a queue and a group's committed offset."""
 
     broker_offset: Long = 0
     consumer_offset: Long = 0
@@ -116,7 +116,7 @@ class ConsumeStats(Body, kw_only=True):
 
 
 class ConsumeStatsList(Body, kw_only=True):
-    """The answer to GET_BROKER_CONSUME_STATS: by group."""
+    """The answer to GET_BROKER_CONSUME_STATS, by group."""
 
     has_queue_keys = True
 
@@ -127,7 +127,7 @@ class ConsumeStatsList(Body, kw_only=True):
 
 
 class ResetOffsetBody(Body, kw_only=True):
-    """Where each queue is to go on."""
+    """The new offset of each queue."""
 
     has_queue_keys = True
 
@@ -135,7 +135,7 @@ class ResetOffsetBody(Body, kw_only=True):
 
 
 class MessageQueueForC(Body, kw_only=True):
-    """A queue and its offset, for clients in C++."""
+    """A queue and its offset, for C++ clients."""
 
     topic: str | None = None
     broker_name: str | None = None
@@ -144,13 +144,13 @@ class MessageQueueForC(Body, kw_only=True):
 
 
 class ResetOffsetBodyForC(Body, kw_only=True):
-    """The same for clients in C++, whose JSON has no objects as keys."""
+    """ResetOffsetBody for C++ clients, whose JSON has no objects as keys."""
 
     offset_table: list[MessageQueueForC] = field(default_factory=list)
 
 
 class GetConsumerStatusBody(Body, kw_only=True):
-    """A consumer's offsets, and those of all consumers by client id."""
+    """A consumer's offsets by queue, and those of all consumers by client id."""
 
     has_queue_keys = True
 
@@ -159,7 +159,7 @@ class GetConsumerStatusBody(Body, kw_only=True):
 
 
 class QueueTimeSpan(Body, kw_only=True):
-    """From when to when a queue holds messages, and how late the group is; in milliseconds."""
+    """The first and last store time in a queue, a group's position and its delay, in milliseconds."""
 
     message_queue: MessageQueue | None = None
     min_time_stamp: Long = 0
@@ -189,7 +189,7 @@ class QuerySubscriptionResponseBody(Body, kw_only=True):
 
 
 class ConsumeByWho(Body, kw_only=True):
-    """Which groups have consumed a message."""
+    """The groups that have consumed a message, and those that have not."""
 
     consumed_group: list[str] = field(default_factory=list)
     not_consumed_group: list[str] = field(default_factory=list)

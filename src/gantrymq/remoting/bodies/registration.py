@@ -2,8 +2,8 @@
 
     length 4 | data version | count 4 | (length 4 | topic)* | length 4 | filter servers | count 4 | (length 4 | info)*
 
-A topic is words (``name readQueues writeQueues perm filterType attributes``), the rest is JSON. A topic's sysFlag and
-order are not in it. Before 5.0.0 the mappings are missing.
+A topic is a list of words (``name readQueues writeQueues perm filterType attributes``), the rest is JSON. It has no
+sysFlag and no order. Brokers before 5.0.0 send no mappings.
 
 Source: RegisterBrokerBody, TopicConfig.encode.
 """
@@ -33,17 +33,17 @@ B = TypeVar("B", bound=Body)
 
 MAX_INFLATED_BYTES = 16 << 20
 MAX_TOPICS = 100_000
-_MAX_QUOTED_BYTES = 1 << 20  # of one whose only departure from JSON is numbers as keys, as with static topics
-_MAX_LENIENT_BYTES = 512 << 10  # of any other: it is decoded as a whole, which holds the interpreter's lock
-_MAX_SMALL_BYTES = 64 << 10  # of a topic, a data version, the list of filter servers
+_MAX_QUOTED_BYTES = 1 << 20  # for JSON that differs from the standard only by numbers as keys, as with static topics
+_MAX_LENIENT_BYTES = 512 << 10  # for any other JSON: it is decoded in one call, which holds the GIL
+_MAX_SMALL_BYTES = 64 << 10  # for a topic, a data version, the list of filter servers
 _MAX_MAPPING_BYTES = 1 << 20  # 65,536 queues
-_OBJECTS_A_TOPIC = 3  # itself, its attributes, its mapping
+_OBJECTS_A_TOPIC = 3  # the topic, its attributes, its mapping
 _COUNT_BYTES = 4
 _NOT_STANDARD = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def encode_compressed(body: RegisterBrokerBody) -> bytes:
-    """The registration as a broker sends it with ``compressed=true``."""
+    """Encode a registration as a broker sends it with ``compressed=true``."""
     wrapper = body.topic_config_serialize_wrapper
     topics = [encode_utf8(_topic_text(topic)) for topic in wrapper.topic_config_table.values()]
     mappings = [mapping.encode() for mapping in wrapper.topic_queue_mapping_info_map.values()]
@@ -55,11 +55,14 @@ def encode_compressed(body: RegisterBrokerBody) -> bytes:
 
 
 class _AnyObject(msgspec.Struct, gc=False):
-    """An object of which nothing is kept."""
+    """An object whose content is ignored."""
 
 
 class _Objects(Body, kw_only=True):
-    """Says that tables hold objects: then there are no more entries in them than opening braces."""
+    """Counts the objects in the tables without keeping them.
+
+    Every entry must be an object, so a table has at most as many entries as the text has opening braces.
+    """
 
     topic_config_table: dict[str, _AnyObject] = msgspec.field(default_factory=dict)
     topic_queue_mapping_info_map: dict[str, _AnyObject] = msgspec.field(default_factory=dict)
@@ -81,22 +84,26 @@ class _Registration(Body, kw_only=True):
 
 
 def decode_registration(raw: bytes) -> RegisterBrokerBody:
-    """A registration in JSON, topic by topic; raises RemotingCommandError, and for more than ``MAX_TOPICS`` at once.
+    """Decode a registration from JSON, topic by topic.
 
-    Decoding everything in one call holds the interpreter's lock for half a second at 12 MB, also for JSON that ends
-    too early, and so stops an event loop on another thread. Here the longest step holds the lock for about 40 ms
-    (290,000 empty topics in 16 MiB); that of 90,000 usual topics for about 30 ms.
+    Decoding all of it in one call would hold the GIL for half a second at 12 MB, even for truncated JSON, and so block
+    an event loop on another thread. Here the longest step holds the GIL for about 40 ms (290,000 empty topics in 16
+    MiB), and for about 30 ms with 90,000 usual topics.
+
+    Raises RemotingCommandError, at once for more than ``MAX_TOPICS`` topics.
     """
     return _decode(RegisterBrokerBody, _registration, raw)
 
 
 def decode_wrapper(raw: bytes) -> TopicConfigAndMappingSerializeWrapper:
-    """The topics of a registration in JSON; raises as :func:`decode_registration` does."""
+    """Decode the topics of a registration from JSON. Raises as :func:`decode_registration` does."""
     return _decode(TopicConfigAndMappingSerializeWrapper, _wrapper, raw)
 
 
 def _decode(body: type[B], by_topic: Callable[[bytes], B], raw: bytes) -> B:
-    """What ``by_topic`` makes of standard JSON, or of JSON with numbers as keys; of a short text in any form."""
+    """Decode standard JSON, or JSON with numbers as keys, by ``by_topic``.
+    Decode a short text in any form of fastjson.
+    """
     try:
         return by_topic(raw)
     except _NOT_STANDARD as error:
@@ -135,10 +142,10 @@ def _wrapper(raw: bytes) -> TopicConfigAndMappingSerializeWrapper:
 
 
 def decode_compressed(raw: bytes) -> RegisterBrokerBody:
-    """The registration.
+    """Decode a compressed registration.
 
-    Raises RemotingCommandError for bytes that are none, grow beyond ``MAX_INFLATED_BYTES``, or announce more than
-    ``MAX_TOPICS``.
+    Raises RemotingCommandError for invalid bytes, if they inflate to more than ``MAX_INFLATED_BYTES``, or if they
+    announce more than ``MAX_TOPICS`` topics.
     """
     reader = _Reader(_inflated(raw))
     version = _check_small("DataVersion", reader.text())
@@ -160,7 +167,7 @@ def _check_topics(count: int) -> int:
 
 
 def _mapping(raw: bytes) -> TopicQueueMappingInfo:
-    """The mapping of a static topic, whose keys are numbers that fastjson writes without quotes."""
+    """Decode the mapping of a static topic. fastjson writes its numeric keys without quotes."""
     if len(raw) > _MAX_MAPPING_BYTES:
         raise RemotingCommandError(f"a mapping of {len(raw)} bytes, more than {_MAX_MAPPING_BYTES}")
     quoted = _with_quoted_numbers(raw) if len(raw) > _MAX_SMALL_BYTES else raw
@@ -211,7 +218,7 @@ def _topic(text: str) -> TopicConfig:
 
 
 def _attributes(text: str) -> dict[str, str]:
-    """None where the text is cut at a blank: RocketMQ passes that over."""
+    """The attributes of a topic; empty if the text was cut at a blank, which RocketMQ ignores too."""
     try:
         return msgspec.json.decode(encode_utf8(text), type=dict[str, str])
     except (msgspec.MsgspecError, ValueError):
@@ -239,7 +246,7 @@ def _inflated(raw: bytes) -> bytes:
 
 
 class _Reader:
-    """Counted texts, one after the other; no count is believed beyond the bytes there are."""
+    """Reads counted texts one after the other. A count is checked against the bytes that are left."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._position = data, 0

@@ -1,4 +1,4 @@
-"""Where topics are: routes, brokers, clusters."""
+"""Bodies about routes: topics, brokers, clusters."""
 
 from msgspec import field
 
@@ -11,7 +11,7 @@ PERM_READ = 4
 
 
 class QueueData(Body, kw_only=True):
-    """How many queues of a topic a broker has, and whether they may be read and written."""
+    """A broker's number of queues for a topic, and whether they may be read and written."""
 
     broker_name: str
     read_queue_nums: Int = 0
@@ -21,12 +21,12 @@ class QueueData(Body, kw_only=True):
 
     @property
     def is_readable(self) -> bool:
-        """Whether consumers may pull from it."""
+        """Whether consumers may pull from the queues."""
         return self.perm & PERM_READ != 0
 
     @property
     def is_writable(self) -> bool:
-        """Whether producers may send to it."""
+        """Whether producers may send to the queues."""
         return self.perm & PERM_WRITE != 0
 
 
@@ -41,12 +41,12 @@ class BrokerData(Body, kw_only=True):
 
     @property
     def address(self) -> str | None:
-        """The master's address, else that of the slave with the lowest id (RocketMQ takes any)."""
+        """The master's address, else that of the slave with the lowest id. RocketMQ takes any slave."""
         return self.broker_addrs[min(self.broker_addrs)] if self.broker_addrs else None
 
 
 class LogicQueueMappingItem(Body, kw_only=True):
-    """A stretch of a logical queue and the physical queue that holds it (static topics)."""
+    """A range of a logical queue, and the physical queue that holds it (static topics)."""
 
     gen: Int = 0
     queue_id: Int = 0
@@ -59,7 +59,7 @@ class LogicQueueMappingItem(Body, kw_only=True):
 
 
 class TopicQueueMappingInfo(Body, kw_only=True):
-    """Which logical queues a broker has of a static topic."""
+    """The logical queues of a static topic that a broker holds."""
 
     topic: str | None = None
     scope: str = "__global__"
@@ -71,7 +71,7 @@ class TopicQueueMappingInfo(Body, kw_only=True):
 
 
 class TopicQueueMappingDetail(TopicQueueMappingInfo, kw_only=True):
-    """The same with the stretches of each queue."""
+    """TopicQueueMappingInfo with the ranges of each queue."""
 
     hosted_queues: dict[Int, list[LogicQueueMappingItem]] = field(default_factory=dict)
 

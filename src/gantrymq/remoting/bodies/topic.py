@@ -1,4 +1,4 @@
-"""Topics: their configuration, lists of them, and what a broker registers with."""
+"""Bodies about topics: their configuration, lists of them, and a broker's registration."""
 
 from msgspec import field
 
@@ -10,7 +10,7 @@ FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
 class DataVersion(Body, kw_only=True):
-    """How new a table is: of two with the same ``state_version`` the later ``timestamp`` and ``counter`` win."""
+    """The version of a table. With equal ``state_version`` the later ``timestamp`` and ``counter`` win."""
 
     state_version: Long = 0
     timestamp: Long = 0
@@ -18,7 +18,7 @@ class DataVersion(Body, kw_only=True):
 
 
 class TopicConfig(Body, kw_only=True):
-    """A topic's configuration; ``perm`` is 4 for reading plus 2 for writing."""
+    """A topic's configuration. ``perm`` is a sum: 4 for reading, 2 for writing."""
 
     topic_name: str | None = None
     read_queue_nums: Int = 16
@@ -31,7 +31,7 @@ class TopicConfig(Body, kw_only=True):
 
 
 class TopicConfigAndQueueMapping(TopicConfig, kw_only=True):
-    """The same with the mapping of a static topic."""
+    """TopicConfig with the mapping of a static topic."""
 
     mapping_detail: TopicQueueMappingDetail | None = None
 
@@ -44,7 +44,7 @@ class TopicConfigSerializeWrapper(Body, kw_only=True):
 
 
 class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper, kw_only=True):
-    """The same with the mappings of static topics."""
+    """TopicConfigSerializeWrapper with the mappings of static topics."""
 
     topic_queue_mapping_info_map: dict[str, TopicQueueMappingInfo] = field(default_factory=dict)
     topic_queue_mapping_detail_map: dict[str, TopicQueueMappingDetail] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class TopicQueueMappingSerializeWrapper(Body, kw_only=True):
 
 
 class RegisterBrokerBody(Body, kw_only=True):
-    """What a broker registers with, in JSON; ``compressed`` registrations have a form of their own."""
+    """The body of REGISTER_BROKER in JSON. ``compressed`` registrations have another format (registration.py)."""
 
     topic_config_serialize_wrapper: TopicConfigAndMappingSerializeWrapper = field(
         default_factory=TopicConfigAndMappingSerializeWrapper
@@ -68,7 +68,7 @@ class RegisterBrokerBody(Body, kw_only=True):
 
 
 class KVTable(Body, kw_only=True):
-    """Keys and values."""
+    """Values by key."""
 
     table: dict[str, str] = field(default_factory=dict)
 
@@ -87,7 +87,7 @@ class CreateTopicListRequestBody(Body, kw_only=True):
 
 
 class TopicOffset(Body, kw_only=True):
-    """The bounds of a queue, and when its last message was stored."""
+    """The bounds of a queue, and the store time of its last message."""
 
     min_offset: Long = 0
     max_offset: Long = 0
@@ -95,7 +95,7 @@ class TopicOffset(Body, kw_only=True):
 
 
 class TopicStatsTable(Body, kw_only=True):
-    """The answer to GET_TOPIC_STATS_INFO; ``offset_table`` is by queue, see :mod:`gantrymq.remoting.body`."""
+    """The answer to GET_TOPIC_STATS_INFO. ``offset_table`` is by queue, see :mod:`gantrymq.remoting.body`."""
 
     has_queue_keys = True
 

@@ -1,1 +1,1 @@
-"""The typed header of each request and answer, one file a family; the names are those of RocketMQ's classes."""
+"""The typed headers of requests and answers, one file for each family, under the names of RocketMQ's classes."""

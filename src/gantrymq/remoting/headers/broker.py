@@ -1,4 +1,4 @@
-"""The broker itself: configuration, replication, statistics."""
+"""Headers about the broker: configuration, replication, statistics."""
 
 from typing import ClassVar
 
@@ -7,7 +7,7 @@ from gantrymq.remoting.header import CommandHeader, Long
 
 
 class GetBrokerConfigResponseHeader(CommandHeader, kw_only=True):
-    """An answer."""
+    """The answer to GET_BROKER_CONFIG."""
 
     version: str
 

@@ -1,4 +1,4 @@
-"""Clients, consumer groups and their queues."""
+"""Headers about clients, consumer groups and their queues."""
 
 from typing import ClassVar
 
@@ -48,7 +48,7 @@ class GetAllSubscriptionGroupRequestHeader(CommandHeader, kw_only=True):
 
 
 class GetAllSubscriptionGroupResponseHeader(CommandHeader, kw_only=True):
-    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+    """The answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
 
     code: ClassVar[int] = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
 

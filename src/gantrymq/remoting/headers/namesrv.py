@@ -1,4 +1,4 @@
-"""What brokers, clients and tools ask a name server."""
+"""Headers of requests to a name server."""
 
 from typing import ClassVar
 

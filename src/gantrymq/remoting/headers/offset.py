@@ -1,4 +1,4 @@
-"""Offsets of queues and of consumer groups."""
+"""Headers about offsets of queues and consumer groups."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""POP consumption."""
+"""Headers of POP consumption."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Pulling, querying and viewing messages."""
+"""Headers of pulls, queries and views of messages."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Sending, sending back, replies, recalls and transactions."""
+"""Headers of sends, send-backs, replies, recalls and transactions."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Topics."""
+"""Headers about topics."""
 
 from typing import ClassVar
 
@@ -42,7 +42,7 @@ class GetAllTopicConfigRequestHeader(CommandHeader, kw_only=True):
 
 
 class GetAllTopicConfigResponseHeader(CommandHeader, kw_only=True):
-    """GET_ALL_TOPIC_CONFIG."""
+    """The answer to GET_ALL_TOPIC_CONFIG."""
 
     code: ClassVar[int] = RequestCode.GET_ALL_TOPIC_CONFIG
 

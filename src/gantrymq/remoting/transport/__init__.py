@@ -1,1 +1,1 @@
-"""Where commands meet sockets: channels over asyncio, the server and the client, TLS."""
+"""Commands over sockets: channels on asyncio, the server and the client, TLS."""

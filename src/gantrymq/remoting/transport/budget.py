@@ -1,7 +1,7 @@
-"""A limit for the bytes that all connections of a server hold together.
+"""A limit for the bytes that all connections of a server buffer together.
 
 A limit per connection alone limits nothing, since a client may open any number of connections. Above the limit the
-connections that hold most for longest are closed.
+connections that hold the most bytes for the longest time are closed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ class _Held:
 
 
 class BufferBudget(Generic[T]):
-    """Bytes by holder. Where they are more than ``limit_bytes``, ``cut_off`` is called for holders until they are not.
+    """Bytes by holder. Above ``limit_bytes`` in total, ``cut_off`` is called for holders until the total is below it.
 
     ``measure`` returns what a holder has now, which may be less than it noted last. Holders are cut off in the order of
-    bytes times seconds since they last released some, so that a large message of a fast sender is kept and a frame
-    that trickles in is not. Thread rule: the event loop's thread.
+    bytes times seconds since they last released some, so that a large message of a fast sender is kept and a frame that
+    trickles in is not.
+
+    Thread rule: the event loop's thread.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class BufferBudget(Generic[T]):
             self._shrink()
 
     def forget(self, holder: T) -> None:
-        """A holder has nothing any more."""
+        """Remove a holder that buffers nothing any more."""
         held = self._holders.pop(holder, None)
         if held is not None:
             self.size_bytes -= held.size_bytes
@@ -78,7 +80,8 @@ class BufferBudget(Generic[T]):
             held = self._holders[holder]
             return held.size_bytes * (now - held.since + _LEAST_AGE_S)
 
-        target_bytes = self._limit_bytes - self._limit_bytes // _SPARE  # or each further byte begins another search
+        # A margin, so that not every further byte starts another search.
+        target_bytes = self._limit_bytes - self._limit_bytes // _SPARE
         for holder in sorted(self._holders, key=weight, reverse=True):
             if self.size_bytes <= target_bytes:
                 return

@@ -1,9 +1,13 @@
 """One connection, at either end: an asyncio protocol around :class:`gantrymq.remoting.connection.Connection`.
 
-All that is sent within one turn of the event loop leaves in one write. Where the other end does not read, a server
-stops reading its requests, a client waits (:meth:`Channel.writable`), and a connection on which more than
-``MAX_UNREAD_BYTES`` wait is closed. A server takes the requests of a read in slices, see
-:mod:`gantrymq.remoting.transport.turns`, and reads no more until it has them all. Thread rule: the event loop's thread.
+All frames that are sent within one iteration of the event loop leave in one write.
+
+Back-pressure: if the other end does not read, a server stops reading its requests, a client waits
+(:meth:`Channel.writable`), and a connection with more than ``MAX_UNREAD_BYTES`` of unread data is closed. A server
+takes the requests of a read in slices (:mod:`gantrymq.remoting.transport.turns`), and reads no more until it has taken
+all.
+
+Thread rule: the event loop's thread.
 
 Source: NettyRemotingAbstract, NettyConnectManageHandler.
 """
@@ -41,11 +45,11 @@ from gantrymq.remoting.transport.turns import SLICE_S, TURN_S
 WRITE_HIGH_WATER_BYTES = 1024 * 1024
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
 MAX_PENDING_REQUESTS = 65_535  # clientAsyncSemaphoreValue
-MAX_ANSWERS_UNDER_WAY = 256  # of one connection; further requests of it wait
-MAX_UNDER_WAY_BYTES = 8 * 1024 * 1024  # of the requests that these answer
-_LARGE_REQUEST_BYTES = 16 * 1024  # a longer request may take long: it waits for its turn
-_LARGE_READ_BYTES = 32 * 1024  # so do shorter ones that are more together
-_COMMANDS_A_LOOK = 1  # commands taken between two looks at the clock and at their answers
+MAX_ANSWERS_UNDER_WAY = 256  # per connection; further requests of it wait
+MAX_UNDER_WAY_BYTES = 8 * 1024 * 1024  # of the requests that are being answered
+_LARGE_REQUEST_BYTES = 16 * 1024  # a longer request may take long, so it waits for its turn
+_LARGE_READ_BYTES = 32 * 1024  # so do shorter requests that are larger in total
+_COMMANDS_A_LOOK = 1  # commands taken between two checks of the clock and of the output
 _CLOSE_SECONDS = 1.0
 _JOIN_BYTES = 128 * 1024  # up to here one copy is cheaper than a list of buffers
 
@@ -53,21 +57,21 @@ log = get_logger("gantrymq.remoting")
 
 
 class ChannelHandler(Protocol):
-    """Who is told what happens on channels. Nothing here may block."""
+    """The callbacks for events of channels. They must not block."""
 
     def connected(self, channel: Channel) -> None:
-        """A connection stands."""
+        """A connection is established."""
         ...
 
     def requests(self, channel: Channel, requests: list[RemotingCommand]) -> None:
-        """All requests that one read completed, in order; answers go to :meth:`Channel.send`.
+        """All requests that one read completed, in order. Answers go to :meth:`Channel.send`.
 
-        With ``find_run`` there are runs among them (:class:`gantrymq.remoting.command_run.CommandRun`).
+        With ``find_run`` there may be runs among them (:class:`gantrymq.remoting.command_run.CommandRun`).
         """
         ...
 
     def closed(self, channel: Channel, error: Exception | None) -> None:
-        """The connection is gone; no more of it will come."""
+        """The connection is closed. No more requests of it follow."""
         ...
 
 
@@ -79,10 +83,10 @@ class _Waiter:
 
 
 class Channel(asyncio.Protocol):
-    """A connection that speaks commands.
+    """A connection that sends and receives commands.
 
-    ``address`` is the other end, ``ip:port``; ``last_used`` the loop's time at the last read or write,
-    ``reads`` how often something came.
+    ``address`` is the other end, ``ip:port``. ``last_used`` is the loop's time of the last read or write, ``reads`` the
+    number of reads.
     """
 
     def __init__(
@@ -122,32 +126,34 @@ class Channel(asyncio.Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """How much it holds of frames that are not complete, not taken or not answered yet, and of a TLS record."""
+        """The size of frames that are incomplete, not taken or not answered yet, and of an incomplete TLS record, in
+        bytes.
+        """
         connection = self._connection
         held = connection.buffered_bytes + connection.left_bytes + self._under_way_bytes
         return held + (self._tls.buffered_bytes if self._tls is not None else 0)
 
     @property
     def descriptor(self) -> int:
-        """The number of its socket's file descriptor; -1 where there is none."""
+        """The socket's file descriptor, or -1."""
         own = self._transport.get_extra_info("socket") if self._transport is not None else None
         return own.fileno() if own is not None else -1
 
     @property
     def is_shaking_hands(self) -> bool:
-        """Whether a TLS handshake has begun and is not done."""
+        """Whether a TLS handshake is under way."""
         return self._tls is not None and not self._tls.is_established
 
     @property
     def unread_bytes(self) -> int:
-        """How much waits for the other end to read it, or for its part of a TLS handshake."""
+        """The size of data that the other end has not read, or that waits for the TLS handshake, in bytes."""
         written = self._transport.get_write_buffer_size() if self._transport is not None else 0
         return written + (self._tls.waiting_bytes if self._tls is not None else 0)
 
-    # What asyncio calls
+    # Callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asyncio: the socket is connected."""
+        """Called by asyncio when the socket is connected."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         self.address = _text(transport.get_extra_info("peername"))
@@ -158,7 +164,7 @@ class Channel(asyncio.Protocol):
         self._handler.connected(self)
 
     def data_received(self, data: bytes) -> None:
-        """Asyncio: bytes came."""
+        """Called by asyncio with received bytes."""
         self.last_used = self._loop.time()
         self.reads += 1
         size_bytes = len(data)
@@ -185,11 +191,11 @@ class Channel(asyncio.Protocol):
         self._note_buffered(size_bytes)
 
     def eof_received(self) -> bool:
-        """Asyncio: the other end will say no more; nothing is left to answer."""
+        """Called by asyncio at the end of the stream. Returns False, so that asyncio closes the socket."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Asyncio: the socket is closed."""
+        """Called by asyncio when the socket is closed."""
         self.is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -201,24 +207,24 @@ class Channel(asyncio.Protocol):
         self._handler.closed(self, exc)
 
     def pause_writing(self) -> None:
-        """Asyncio: the other end reads too slowly."""
+        """Called by asyncio when the other end reads too slowly."""
         if self._writable is None:
             self._writable = self._loop.create_future()
         self._update_reading()
 
     def resume_writing(self) -> None:
-        """Asyncio: the other end caught up."""
+        """Called by asyncio when the other end has caught up."""
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None
         self._go_on()
 
-    # What we call
+    # Methods for callers
 
     def send(self, command: RemotingCommand) -> None:
-        """Send a command with this turn's write; on a closed channel nothing happens.
+        """Send a command with the next write. On a closed channel this has no effect.
 
-        Raises RemotingCommandError where the command makes too large a frame.
+        Raises RemotingCommandError if the frame is too large.
         """
         if len(command.body) > _JOIN_BYTES:
             self.send_bytes((encode_head(command), command.body))
@@ -226,7 +232,7 @@ class Channel(asyncio.Protocol):
             self.send_bytes((encode_command(command),))
 
     def send_bytes(self, frames: Sequence[bytes]) -> None:
-        """Send whole frames that are encoded already, in as many pieces as they have."""
+        """Send whole encoded frames, in any number of pieces."""
         if self.is_closed:
             return
         self._out += frames
@@ -236,7 +242,10 @@ class Channel(asyncio.Protocol):
             self._loop.call_soon(self._flush)
 
     def invoke(self, command: RemotingCommand, timeout_ms: int) -> asyncio.Future[RemotingCommand]:
-        """Send a request; the future brings its response, RemotingTimeoutError or RemotingConnectError."""
+        """Send a request. The future gets its response, or RemotingTimeoutError or RemotingConnectError.
+
+        Raises RemotingTooMuchRequestError if ``MAX_PENDING_REQUESTS`` requests are pending.
+        """
         future: asyncio.Future[RemotingCommand] = self._loop.create_future()
         if self.is_closed:
             future.set_exception(RemotingConnectError(self.address, "the connection is closed"))
@@ -247,7 +256,7 @@ class Channel(asyncio.Protocol):
         command.opaque = self._pending.add(_Waiter(future, timeout_ms), deadline)
         try:
             self.send(command)
-        except BaseException:  # whatever it is, nobody will ever answer
+        except BaseException:  # whatever the error is, no answer will come
             self._pending.take(command.opaque)
             raise
         if self._timer is None or deadline < self._timer.when():
@@ -255,22 +264,24 @@ class Channel(asyncio.Protocol):
         return future
 
     def invoke_oneway(self, command: RemotingCommand) -> None:
-        """Send a request that nobody answers."""
+        """Send a one-way request."""
         command.opaque = self._pending.new_opaque()
         command.flag |= ONEWAY_FLAG
         self.send(command)
 
     async def writable(self) -> None:
-        """Wait until the other end has read enough, or shaken hands, for more to be sent. Send without waiting then."""
+        """Wait until the other end has read enough, or finished the TLS handshake. Send without awaiting anything after
+        that.
+        """
         while True:
             if self._out_bytes > WRITE_HIGH_WATER_BYTES:
-                self._flush()  # what others who waited have sent a moment ago tells whether there is room
+                self._flush()  # other coroutines may have sent since; the flush updates _writable
             if self._writable is None:
                 return
             await asyncio.shield(self._writable)
 
     def close(self) -> None:
-        """Close when what was sent is written; where it waits for a TLS handshake, that goes on until then."""
+        """Close after the sent data is written. Data that waits for a TLS handshake is written after it."""
         if self._transport is not None and not self._transport.is_closing():
             self._flush()
             self._ending = self._tls is not None and self._tls.waiting_bytes > 0
@@ -282,14 +293,14 @@ class Channel(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close now; what was not written is lost."""
+        """Close now. Data that is not written yet is lost."""
         if self._transport is not None and not self.is_closed:
-            self.is_closed = True  # not only when asyncio says so in its next turn: nobody is to use it until then
+            self.is_closed = True  # at once, because asyncio calls connection_lost only in its next iteration
             self._transport.abort()
             self._drop_buffers()
 
     def begin_answer(self, request_bytes: int) -> None:
-        """Count an answer that is sent later, and what its request holds until then.
+        """Count an answer that is sent later, and the memory of its request.
 
         At ``MAX_ANSWERS_UNDER_WAY`` or ``MAX_UNDER_WAY_BYTES`` no further requests are taken.
         """
@@ -304,10 +315,10 @@ class Channel(asyncio.Protocol):
         if was_blocked and not self._is_blocked:
             self._go_on()
 
-    # Within
+    # Implementation
 
     def _take(self, data: bytes, most: int | None = None) -> None:
-        """Take commands that ``data`` completes, ``most`` of them or all."""
+        """Take the commands that ``data`` completes, at most ``most``."""
         try:
             commands = self._connection.receive(data) if most is None else self._connection.receive(data, most)
         except RemotingCommandError as error:
@@ -326,21 +337,22 @@ class Channel(asyncio.Protocol):
         if broken is not None:
             self._refuse(str(broken))
         elif self._tls is not None and self._tls.is_over:
-            self.close()  # what was answered at once still leaves
+            self.close()  # answers that are already there still leave
 
     def _has_short_request(self) -> bool:
         return self._connection.has_more and self._connection.next_bytes <= _LARGE_REQUEST_BYTES
 
     def _slice(self, data: bytes = b"", longest_bytes: int = MAX_FRAME_BYTES) -> bool:
-        """Take requests of up to ``longest_bytes`` for a slice of time; whether there are more that can be taken now.
+        """Take requests of up to ``longest_bytes`` for one slice of time. Returns whether more can be taken now.
 
-        A connection whose requests take longer is greedy: what it sends next waits for its turn.
+        A connection whose requests take longer than a turn is greedy: its next requests wait for their turn.
         """
         began, until = time.thread_time(), self._loop.time() + SLICE_S
         while True:
             self._take(data, _COMMANDS_A_LOOK)
             data = b""
-            self._is_greedy = time.thread_time() - began >= TURN_S  # other threads and processes do not count
+            # CPU time, so that other threads and processes do not count.
+            self._is_greedy = time.thread_time() - began >= TURN_S
             if self.is_closed or not self._connection.has_more:
                 return False
             if self._out_bytes > WRITE_HIGH_WATER_BYTES:
@@ -361,7 +373,7 @@ class Channel(asyncio.Protocol):
         )
 
     def _turn(self) -> bool:
-        """A slice of what was left over; whether there is more."""
+        """Take another slice of the queued requests. Returns whether there are more."""
         if not self.is_closed and not self._is_blocked:
             if self._slice():
                 return True
@@ -383,13 +395,13 @@ class Channel(asyncio.Protocol):
             self._shared.partial.note(self, size_bytes, added_bytes)
 
     def _go_on(self) -> None:
-        """Take further requests when nothing blocks them any more."""
+        """Take further requests once nothing blocks them."""
         if self._connection.has_more and not self._is_blocked:
             self._wait_for_turn()
         self._update_reading()
 
     def _update_reading(self) -> None:
-        """A server reads on when it has taken all that it has read, and its answers leave."""
+        """Pause or resume reading: a server reads only if it has taken all it has read and its answers leave."""
         if self._server is None or self._transport is None or self.is_closed or self._transport.is_closing():
             return
         pause = self._connection.has_more or self._is_blocked
@@ -401,7 +413,7 @@ class Channel(asyncio.Protocol):
                 self._transport.resume_reading()
 
     def _drop_buffers(self) -> None:
-        """Free the buffers of a closed connection, also while other objects still refer to the channel."""
+        """Free the buffers of a closed connection, even if other objects still refer to the channel."""
         self._connection = Connection()
         self._out, self._out_bytes = [], 0
         self._tls = None
@@ -457,7 +469,7 @@ class Channel(asyncio.Protocol):
             if (answer := tls.take()) and self._transport is not None:
                 self._transport.write(answer)
             if tls.waiting_bytes < waiting_bytes and self.unread_bytes <= WRITE_HIGH_WATER_BYTES:
-                self.resume_writing()  # else asyncio does
+                self.resume_writing()  # otherwise asyncio calls it
             if self._ending:
                 self.close()
 
@@ -487,7 +499,7 @@ class Channel(asyncio.Protocol):
 
 
 async def close_all(channels: Collection[Channel]) -> None:
-    """Close channels and wait until what was sent is written; who has not read it within a second is cut off."""
+    """Close channels and wait until their data is written. Connections that take longer than a second are aborted."""
     for channel in channels:
         channel.close()
     deadline = asyncio.get_running_loop().time() + _CLOSE_SECONDS

@@ -1,4 +1,4 @@
-"""The calling end: one connection for each address, made when it is needed and made anew when it broke.
+"""The client end: one connection for each address, made on first use and again after it broke.
 
 Source: NettyRemotingClient, NettyClientConfig.
 """
@@ -18,14 +18,16 @@ CONNECT_TIMEOUT_MS = 3000
 _SILENT_SECONDS = 0.1  # MIN_CLOSE_TIMEOUT_MILLIS
 _PORT_DIGITS = 5
 
-# Changes a request before it leaves: signatures, stream types (RPCHook.doBeforeRequest).
+# Changes a request before it is sent: signature, serialize type (RPCHook.doBeforeRequest).
 SendHook = Callable[[str, RemotingCommand], None]
 
 
 class RemotingClient:
-    """Sends requests to addresses. Thread rule: the event loop's thread.
+    """Sends requests to addresses.
 
-    ``handler`` answers what the other end asks us; without one everything is answered as not supported.
+    ``handler`` answers requests of the other end. Without one they are answered as not supported.
+
+    Thread rule: the event loop's thread.
     """
 
     def __init__(
@@ -43,11 +45,12 @@ class RemotingClient:
         self._closed = False
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
-        """The response to a request.
+        """Send a request and return its response.
 
-        Raises RemotingConnectError, RemotingTimeoutError (``timeout_ms`` covers connecting too, and waiting until the
-        other end reads) or RemotingTooMuchRequestError. A connection that said nothing at all in that time is given up,
-        for whatever lies between the ends may have forgotten it; the next request makes a new one.
+        ``timeout_ms`` covers connecting and waiting until the other end reads. A connection on which nothing arrived in
+        that time is dropped, because a device between the ends may have forgotten it; the next request makes a new one.
+
+        Raises RemotingConnectError, RemotingTimeoutError or RemotingTooMuchRequestError.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -64,10 +67,9 @@ class RemotingClient:
             raise
 
     async def invoke_oneway(self, address: str, command: RemotingCommand) -> None:
-        """Send a request that nobody answers.
+        """Send a one-way request.
 
-        Raises RemotingConnectError, or RemotingTimeoutError where the other end reads nothing for as long as we would
-        wait for a connection.
+        Raises RemotingConnectError, or RemotingTimeoutError if the other end reads nothing within the connect timeout.
         """
         began = asyncio.get_running_loop().time()
         channel = await self.channel(address, self._connect_timeout_ms)
@@ -77,9 +79,9 @@ class RemotingClient:
         channel.invoke_oneway(command)
 
     async def channel(self, address: str, timeout_ms: int = CONNECT_TIMEOUT_MS) -> Channel:
-        """The connection to an address; those who ask at the same time wait for the same one.
+        """The connection to an address. Concurrent callers wait for the same connection attempt.
 
-        Who waits no longer leaves it to the others: it ends by itself after the client's own time-out.
+        A caller that stops waiting does not end the attempt, which has its own time limit.
         """
         if self._closed:
             raise RemotingConnectError(address, "the client is closed")
@@ -87,7 +89,7 @@ class RemotingClient:
         if task is None or (task.done() and _is_useless(task)):
             task = self._channels[address] = asyncio.ensure_future(self._connect(address))
         try:
-            # Not wait_for, which before Python 3.12 swallows a cancellation that meets the connection.
+            # Not wait_for: before Python 3.12 it swallows a cancellation that coincides with the connection.
             async with asyncio.timeout(timeout_ms / 1000):
                 return await asyncio.shield(task)
         except TimeoutError as error:
@@ -98,7 +100,7 @@ class RemotingClient:
             raise RemotingConnectError(address, "the client was closed") from error
 
     async def close(self) -> None:
-        """Close all connections once what was sent is written, and make no more."""
+        """Close all connections after their data is written, and accept no more requests."""
         self._closed = True
         tasks = list(self._channels.values())
         self._channels.clear()
@@ -116,7 +118,7 @@ class RemotingClient:
                 _, channel = await loop.create_connection(
                     lambda: Channel(self._handler, client_tls=self._tls), host, port
                 )
-        except TimeoutError as error:  # before OSError, which it is too
+        except TimeoutError as error:  # before OSError, its base class
             raise RemotingConnectError(address, f"no connection within {self._connect_timeout_ms} ms") from error
         except OSError as error:
             raise RemotingConnectError(address, f"cannot connect: {error.strerror or error}") from error
@@ -132,20 +134,20 @@ async def _writable(channel: Channel, address: str, timeout_ms: int, began: floa
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """``host:port`` or ``[ipv6]:port``; raises RemotingError where it is neither, or can be no host's name."""
+    """Parse ``host:port`` or ``[ipv6]:port``. Raises RemotingError if it is neither, or the host name is invalid."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or len(port) > _PORT_DIGITS or int(port) > 0xFFFF:
         raise RemotingError(f"{address!r} is no address: host:port is needed")
     host = host.strip("[]")
     try:
-        host.encode("idna")  # as whoever connects to it does, with a UnicodeError that nobody expects
+        host.encode("idna")  # as connecting does, where callers do not expect a UnicodeError
     except UnicodeError as error:
         raise RemotingError(f"{address!r} is no address: {error}") from error
     return host, int(port)
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody wants the task that asks to end; else it is what it waited for that was cancelled."""
+    """Whether the current task is being cancelled. If not, the task that it awaited was cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

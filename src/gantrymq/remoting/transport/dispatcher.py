@@ -1,4 +1,4 @@
-"""Requests to processors by their code, with RocketMQ's answers where there is none or where one fails.
+"""Dispatches requests to processors by code, with RocketMQ's answers for unknown codes and failures.
 
 Source: NettyRemotingAbstract.processRequestCommand.
 """
@@ -18,15 +18,15 @@ from gantrymq.remoting.command_run import CommandRun
 from gantrymq.remoting.connection import split_run
 from gantrymq.remoting.transport.channel import Channel
 
-# Answers at once, later, or with None: then the answer has been sent, or will be, by channel.send.
+# An answer; None if it has been or will be sent by channel.send.
 Answer = RemotingCommand | None
 Processor = Callable[[Channel, RemotingCommand], Answer | Awaitable[Answer]]
-# Looks at a request before its processor does; an answer ends it there (RPCHook, RequestPipeline).
+# Called before the processor. An answer ends the request (RPCHook, RequestPipeline).
 RequestHook = Callable[[Channel, RemotingCommand], Answer]
-# Takes a run and sees to all its answers; False where its requests have to be answered one by one.
+# Takes a run and sends all its answers. Returns False if the requests must be answered one by one.
 RunProcessor = Callable[[Channel, CommandRun], bool]
 
-MAX_UNDER_WAY_BYTES = 64 << 20  # of requests whose answers come later, of all connections
+MAX_UNDER_WAY_BYTES = 64 << 20  # limit for requests that are being answered, over all connections
 _SMALL_REQUEST_BYTES = 4096
 BUSY = "too many requests that are not answered yet, try again"
 
@@ -35,18 +35,18 @@ log = get_logger("gantrymq.remoting")
 
 @dataclass(frozen=True)
 class BodyLimits:
-    """How many bytes the body of a request may have, ``by_code`` or as all ``others``; ``key`` is the setting."""
+    """The largest body of a request in bytes: ``by_code``, else ``others``. ``key`` is the name of the setting."""
 
     others: int
     by_code: Mapping[int, int]
     key: str = "maxRequestBodyBytes"
 
     def most(self, code: int) -> int:
-        """How many bytes the body of such a request may have."""
+        """The largest body of a request with this code, in bytes."""
         return self.by_code.get(code, self.others)
 
     def wrong(self, request: RemotingCommand) -> str | None:
-        """Why a request is refused before anything is made of its body; None where it is not."""
+        """Why the body of a request is too large, or None."""
         most, size_bytes = self.most(request.code), request.refused_bytes or len(request.body)
         if size_bytes <= most:
             return None
@@ -56,9 +56,9 @@ class BodyLimits:
 
 
 class RequestDispatcher:
-    """A :class:`gantrymq.remoting.transport.channel.ChannelHandler` around a table of processors.
+    """A :class:`gantrymq.remoting.transport.channel.ChannelHandler` with a table of processors.
 
-    ``when_closed`` is told of every channel that is gone. Without ``body_limits`` a body may be as large as a frame.
+    ``when_closed`` is called for every closed channel. Without ``body_limits`` a body may be as large as a frame.
     """
 
     def __init__(
@@ -77,24 +77,24 @@ class RequestDispatcher:
         self._under_way_bytes = 0
 
     def register(self, processor: Processor, *codes: int) -> None:
-        """Let ``processor`` answer these codes."""
+        """Register ``processor`` for these codes."""
         self._processors.update((int(code), processor) for code in codes)
 
     @property
     def max_body_bytes(self) -> Callable[[int], int] | None:
-        """How many bytes the body of a request with a code may have; None where there is no limit."""
+        """The limits for Connection; None without limits."""
         return self._body_limits.most if self._body_limits is not None else None
 
     def connected(self, channel: Channel) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def closed(self, channel: Channel, error: Exception | None) -> None:
-        """Tell who wants to know."""
+        """Call ``when_closed``."""
         if self._when_closed is not None:
             self._when_closed(channel)
 
     def requests(self, channel: Channel, requests: list[RemotingCommand]) -> None:
-        """Answer each, in order where they answer at once."""
+        """Answer each request. Answers that are made at once keep the order of the requests."""
         for request in requests:
             if isinstance(request, CommandRun):
                 self._run(channel, request)
@@ -109,9 +109,10 @@ class RequestDispatcher:
                 self._begin(channel, request, answer)
 
     def _begin(self, channel: Channel, request: RemotingCommand, answer: Awaitable[Answer]) -> None:
-        """Let an answer come later, unless the requests of such answers hold too much memory already.
+        """Let an answer be sent later, unless the requests of such answers hold too much memory already.
 
-        The bound is for all connections, closed ones too: their requests are kept until their answers are made.
+        The limit is over all connections, closed ones included, because their requests are kept until their answers are
+        made.
         """
         size_bytes = request.content_bytes
         if size_bytes > _SMALL_REQUEST_BYTES and self._under_way_bytes + size_bytes > MAX_UNDER_WAY_BYTES:
@@ -132,7 +133,7 @@ class RequestDispatcher:
         task.add_done_callback(done)
 
     def _run(self, channel: Channel, run: CommandRun) -> None:
-        """Let all be answered together where nobody looks at each first."""
+        """Answer a run together, unless a hook must see each request."""
         if self._hooks or self._run_processor is None or not self._run_processor(channel, run):
             self.requests(channel, split_run(run))
 
@@ -153,7 +154,7 @@ class RequestDispatcher:
         return processor(channel, request)
 
     async def drain(self) -> None:
-        """Wait for the answers that are under way."""
+        """Wait until all answers under way are made."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -177,7 +178,7 @@ def _reply(channel: Channel, request: RemotingCommand, response: RemotingCommand
 
 
 def failure(request: RemotingCommand, error: Exception) -> RemotingCommand:
-    """SYSTEM_ERROR, the answer to a request that ended in ``error``; one that nobody expected is logged."""
+    """SYSTEM_ERROR as the answer to a request that raised ``error``. An unexpected error is logged."""
     if not isinstance(error, GantrymqError):
         log.exception("a request failed", code=request.code, exc_info=error)
     elif isinstance(error, DiskError):

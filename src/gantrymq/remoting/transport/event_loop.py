@@ -1,4 +1,4 @@
-"""The event loop that servers run on: uvloop where it is installed, which answers more in less time."""
+"""The event loop of servers: uvloop if it is installed, because it is faster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """A fresh loop, for asyncio.Runner."""
+    """A new event loop, for asyncio.Runner."""
     try:
         import uvloop
     except ImportError:

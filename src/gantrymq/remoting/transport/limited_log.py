@@ -1,4 +1,4 @@
-"""Warnings whose number a client decides: a few lines of each event in an interval, then a count of the others."""
+"""Rate-limits warnings that clients can cause: a few lines for each event in an interval, then a count of the rest."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ log = get_logger("gantrymq.remoting")
 
 
 class LimitedLog:
-    """Writes at most ``LINES`` warnings of an event in ``INTERVAL_S``, with texts cut. Thread rule: one thread."""
+    """Writes at most ``LINES`` warnings for each event in ``INTERVAL_S``. Long texts are cut.
+
+    Thread rule: one thread.
+    """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._events: dict[str, tuple[float, int]] = {}  # when the interval began, and how many lines it had
+        self._events: dict[str, tuple[float, int]] = {}  # begin of the interval, and its number of lines
 
     def warning(self, event: str, **fields: Any) -> None:
-        """Write a warning, or count it where the event had its lines; the next interval begins with that count."""
+        """Write a warning, or count it if the interval is full. The next interval begins with that count."""
         now = self._now()
         began, lines = self._events.get(event, (now, 0))
         if now - began >= INTERVAL_S:

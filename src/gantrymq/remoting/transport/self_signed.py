@@ -1,8 +1,10 @@
-"""A certificate that a server makes for itself, for those who want TLS and ask for no proof of who answers.
+"""Makes a self-signed certificate for a server, for clients that use TLS without authenticating the server.
 
-RocketMQ does so in the test mode that it starts in (``tls.test.mode.enable``). The certificate is X.509 version 1 with
-a fresh key on the curve P-256, signed by that key. Source: TlsHelper, which takes Netty's SelfSignedCertificate;
-RFC 5280 (certificate), RFC 5915 (key), SEC 1 (curve, signature).
+RocketMQ does so in its default test mode (``tls.test.mode.enable``). The certificate is X.509 version 1 with a new key
+on the curve P-256, signed by that key.
+
+Source: TlsHelper, which uses Netty's SelfSignedCertificate; RFC 5280 (certificate), RFC 5915 (key), SEC 1 (curve,
+signature).
 """
 
 import base64
@@ -27,7 +29,7 @@ _Point = tuple[int, int]
 
 
 def self_signed_context(name: str = "gantrymq") -> ssl.SSLContext:
-    """A server's context with a new certificate, issued to ``name`` by itself; it takes about 20 ms."""
+    """A server's SSL context with a new certificate that ``name`` issues to itself. Takes about 20 ms."""
     secret = 1 + secrets.randbelow(_ORDER - 1)
     public = _times(secret, _GENERATOR)
     point = b"\x00\x04" + _bytes(public[0]) + _bytes(public[1])
@@ -39,7 +41,7 @@ def self_signed_context(name: str = "gantrymq") -> ssl.SSLContext:
     said = _der(_SEQUENCE, _integer(secrets.randbits(63)), algorithm, issuer, years, issuer, subject_key)
     certificate = _der(_SEQUENCE, said, algorithm, _der(_BITS, b"\x00" + _signature(said, secret)))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with tempfile.NamedTemporaryFile(prefix="gantrymq-tls-") as file:  # OpenSSL reads it from nowhere else
+    with tempfile.NamedTemporaryFile(prefix="gantrymq-tls-") as file:  # OpenSSL reads certificates only from files
         file.write(_pem("CERTIFICATE", certificate) + _pem("EC PRIVATE KEY", key))
         file.flush()
         context.load_cert_chain(file.name)
@@ -57,7 +59,7 @@ def _signature(said: bytes, secret: int) -> bytes:
 
 
 def _times(factor: int, point: _Point) -> _Point:
-    """``factor`` (1 to the order less one) times a point."""
+    """Multiply a point by ``factor``, 1 to the order minus 1."""
     product: _Point | None = None
     for bit in f"{factor:b}":
         if product is not None:

@@ -1,4 +1,4 @@
-"""The listening end.
+"""The server end.
 
 Source: NettyRemotingServer, NettyServerConfig.
 """
@@ -19,19 +19,19 @@ from gantrymq.remoting.transport.tls import TlsServer
 
 BACKLOG = 1024  # serverSocketBacklog
 _SWEEP_SECONDS = 1.0
-_SPARE_DESCRIPTORS = 1024  # for files of a store that connections must not use up; a quarter where there are few
+_SPARE_DESCRIPTORS = 1024  # file descriptors reserved for the store; a quarter if the limit is low
 
 log = get_logger("gantrymq.remoting")
 
 
 class RemotingServer:
-    """Accepts connections and hands their requests to ``handler``.
+    """Accepts connections and passes their requests to ``handler``.
 
-    A connection that is silent in both directions for ``idle_seconds`` (serverChannelMaxIdleTimeSeconds) is closed.
-    ``limits`` bound what strangers cost. Where there are as many connections as may be, or few file descriptors left,
-    a new one takes the place of the oldest that has never asked anything; where all have, the new one is closed.
+    A connection that is idle in both directions for ``idle_seconds`` (serverChannelMaxIdleTimeSeconds) is closed.
+    ``limits`` bounds the resources of clients. At the limit of connections or file descriptors a new connection
+    replaces the oldest one that has never sent a request; if there is none, the new one is closed.
 
-    Files of ``tls`` that changed are taken over within a second, for connections to come.
+    Changed files of ``tls`` are reloaded within a second, for new connections.
     """
 
     def __init__(
@@ -48,19 +48,19 @@ class RemotingServer:
         self._servers: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._closing = False
-        self._silent: dict[Channel, float] = {}  # those that have never asked anything, and since when, oldest first
+        self._silent: dict[Channel, float] = {}  # connections without a request yet, by their start, oldest first
         self._descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.channels: set[Channel] = set()
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
-        """Listen; the port, which is a free one where 0 was asked for. Raises RemotingError where it is taken."""
+        """Listen, and return the port; port 0 means a free one. Raises RemotingError if the port is taken."""
         loop = asyncio.get_running_loop()
         self._shared = ServerShared(self._limits)
         try:
             server = await loop.create_server(self._channel, host, port, backlog=BACKLOG)
         except OSError as error:
             raise RemotingError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-        except UnicodeError as error:  # what asyncio says of a host that can be no name
+        except UnicodeError as error:  # asyncio's error for an invalid host name
             raise RemotingError(f"cannot listen on {host}:{port}: {error}") from error
         self._servers.append(server)
         self._sweep()
@@ -71,9 +71,9 @@ class RemotingServer:
         return Channel(self, server=self._tls, shared=self._shared, find_run=self._find_run)
 
     async def listen_too(self, bound: socket.socket) -> None:
-        """Accept connections on a second port as well, by a copy of a socket that is bound to it.
+        """Accept connections on a second port too, through a copy of a socket that is bound to it.
 
-        Where another listens on it by now, there is a warning and the first port alone.
+        If another process already listens on it, log a warning and use only the first port.
         """
         loop = asyncio.get_running_loop()
         own = bound.dup()
@@ -86,7 +86,7 @@ class RemotingServer:
         self._servers.append(server)
 
     async def close(self) -> None:
-        """Stop listening and close every connection once what was sent is written."""
+        """Stop listening, and close every connection after its data is written."""
         self._closing = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -99,7 +99,7 @@ class RemotingServer:
 
     @staticmethod
     async def _accept_no_more(server: asyncio.Server) -> None:
-        """Let those come in that are on the threshold: asyncio forgets them, open, where the door is shut meanwhile."""
+        """Let pending connections arrive: asyncio leaks sockets that are accepted while the server is closing."""
         loop = asyncio.get_running_loop()
         for listening in server.sockets:
             loop.remove_reader(listening.fileno())
@@ -107,7 +107,9 @@ class RemotingServer:
             await asyncio.sleep(0)
 
     def connected(self, channel: Channel) -> None:
-        """A channel says that it stands; one that was accepted while we closed would stay open for ever."""
+        """Register a new connection. One that arrives during the close is aborted, because nothing else would
+        close it.
+        """
         if self._closing:
             channel.abort()
             return
@@ -128,7 +130,7 @@ class RemotingServer:
         return len(self.channels) < self._limits.max_connections and channel.descriptor < self._descriptors - spare
 
     def _make_room(self) -> bool:
-        """Close the oldest connection that has never asked anything; False where all have."""
+        """Close the oldest connection that has never sent a request. Returns False if there is none."""
         for channel in self._silent:
             self._shared.log.warning(
                 "connection closed: it never asked anything, and there are too many", address=channel.address
@@ -139,13 +141,13 @@ class RemotingServer:
         return False
 
     def requests(self, channel: Channel, requests: list[RemotingCommand]) -> None:
-        """A channel hands over requests."""
+        """Pass requests to the handler."""
         if channel in self.channels:
             self._silent.pop(channel, None)
             self._handler.requests(channel, requests)
 
     def closed(self, channel: Channel, error: Exception | None) -> None:
-        """A channel says that it is gone."""
+        """Unregister a closed connection."""
         if channel in self.channels:
             self.channels.discard(channel)
             self._silent.pop(channel, None)
@@ -163,7 +165,7 @@ class RemotingServer:
         self._sweeper = loop.call_later(min(_SWEEP_SECONDS, self._idle_seconds), self._sweep)
 
     def _end_handshakes(self, now: float) -> None:
-        """Close connections whose TLS handshake takes too long, and the oldest where too many are not done."""
+        """Close connections whose TLS handshake takes too long, and the oldest ones if too many are under way."""
         shaking = [(channel, since) for channel, since in self._silent.items() if channel.is_shaking_hands]
         spare = len(shaking) - self._limits.max_handshakes
         for number, (channel, since) in enumerate(shaking):

@@ -1,4 +1,4 @@
-"""What the connections of one server share: limits, the memory they hold together, and turns at the event loop."""
+"""The state that all connections of a server share: limits, memory budgets, and turns at the event loop."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ class ServerLimits:
 
 
 class Holder(Protocol):
-    """A connection, as its server's bounds see it."""
+    """A connection as the memory budgets see it."""
 
     address: str
 
     @property
     def buffered_bytes(self) -> int:
-        """What it holds of requests."""
+        """The size of buffered requests."""
         ...
 
     @property
     def unread_bytes(self) -> int:
-        """What it holds of answers."""
+        """The size of unread answers."""
         ...
 
     def abort(self) -> None:
-        """Close now."""
+        """Close the connection now."""
         ...
 
 
 class ServerShared:
-    """One of each for a server. Make it on the server's event loop."""
+    """The shared objects of one server. Construct it on the server's event loop."""
 
     def __init__(self, limits: ServerLimits | None = None) -> None:
         self.limits = limits or ServerLimits()
@@ -71,7 +71,7 @@ class ServerShared:
         )
 
     def forget(self, holder: Holder) -> None:
-        """A connection is gone."""
+        """Forget a closed connection."""
         self.partial.forget(holder)
         self.unread.forget(holder)
 

@@ -1,4 +1,4 @@
-"""TLS under RocketMQ's tls.* settings, over memory: a server tells by the first byte who speaks it.
+"""TLS with RocketMQ's tls.* settings, over memory buffers. A server detects TLS by a connection's first byte.
 
 Source: TlsSystemConfig, TlsHelper, NettyRemotingServer (HandshakeHandler), FileWatchService.
 """
@@ -17,7 +17,7 @@ from gantrymq.remoting.transport.self_signed import self_signed_context
 
 HANDSHAKE_BYTE = 0x16
 _READ_BYTES = 256 * 1024
-# A memory BIO never gives back what it once held: with more at a time a connection would keep megabytes.
+# A memory BIO never shrinks. Larger pieces would make each connection keep megabytes.
 _CHUNK_BYTES = 16 * 1024
 _WATCHED = ("tls.server.certPath", "tls.server.keyPath", "tls.server.trustCertPath")
 
@@ -27,7 +27,7 @@ log = get_logger("gantrymq.remoting")
 
 
 class TlsMode(Enum):
-    """``tls.server.mode``: who may speak plainly, and who TLS."""
+    """``tls.server.mode``: whether a server accepts plain connections, TLS, or both."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
@@ -36,9 +36,9 @@ class TlsMode(Enum):
 
 @dataclass(slots=True)
 class TlsServer:
-    """How a server answers TLS: with ``context``, or with what ``make`` gives when the first comes with TLS.
+    """A server's TLS: ``context``, or the result of ``make`` on the first TLS connection.
 
-    ``files`` are those that ``make`` reads, which :meth:`reload` looks at.
+    ``files`` are the files that ``make`` reads; :meth:`reload` watches them.
     """
 
     mode: TlsMode = TlsMode.PERMISSIVE
@@ -46,14 +46,14 @@ class TlsServer:
     make: Callable[[], ssl.SSLContext] | None = self_signed_context
     files: tuple[str, ...] = ()
     _seen: _State = field(init=False)
-    _trouble: tuple[_State, str] | None = field(default=None, init=False)  # what was reported last, while it lasts
+    _trouble: tuple[_State, str] | None = field(default=None, init=False)  # the last reported error, while it lasts
 
     def __post_init__(self) -> None:
-        """From here on a file that changes is another one."""
+        """Record the state of the files, to detect changes from now on."""
         self._seen = _state(self.files)
 
     def answering(self) -> ssl.SSLContext | None:
-        """The context for who speaks TLS; None where it is not answered."""
+        """The context for a TLS connection; None if TLS is not available."""
         if self.mode is TlsMode.DISABLED:
             return None
         if self.context is None and self.make is not None:
@@ -61,9 +61,10 @@ class TlsServer:
         return self.context
 
     def reload(self) -> None:
-        """Take over what the files say now, for connections to come; what was in force stays where they do not load.
+        """Reload changed files, for new connections. If they cannot be loaded, the old context stays in use.
 
-        That is tried again each time, for certificate and key may come one after the other, and reported once a change.
+        The load is retried at each call, because certificate and key may be replaced one after the other. Each change
+        is reported once.
         """
         state, trouble = _state(self.files), None
         if state != self._seen and self.make is not None:
@@ -78,7 +79,7 @@ class TlsServer:
 
 
 def _state(files: tuple[str, ...]) -> _State:
-    """What changes with the files; None for one that is not to be seen."""
+    """The inode, mtime and size of each file; None for a file that cannot be read."""
     return tuple(map(_file_state, files))
 
 
@@ -91,13 +92,15 @@ def _file_state(file: str) -> tuple[int, int, int] | None:
 
 
 def tls_server(settings: Mapping[str, str]) -> TlsServer:
-    """The server's side of tls.properties; raises ConfigError for what is not allowed or cannot be loaded.
+    """The server's side of tls.properties.
 
-    ``tls.server.mode`` (permissive), ``tls.server.certPath``, ``tls.server.keyPath``, ``tls.server.keyPassword``,
+    Keys: ``tls.server.mode`` (permissive), ``tls.server.certPath``, ``tls.server.keyPath``, ``tls.server.keyPassword``,
     ``tls.server.authClient`` (false), ``tls.server.need.client.auth`` (none, optional, require),
-    ``tls.server.trustCertPath``, ``tls.ciphers``, ``tls.protocols``. Where no certificate is named the server makes
-    one, unless ``tls.test.mode.enable`` (true) is false; to enforce TLS with such a one it must be set to true.
-    :meth:`TlsServer.reload` takes over files that changed.
+    ``tls.server.trustCertPath``, ``tls.ciphers``, ``tls.protocols``. Without a certificate the server makes one, unless
+    ``tls.test.mode.enable`` (true) is false; with mode enforcing the key must be set to true explicitly.
+    :meth:`TlsServer.reload` reloads changed files.
+
+    Raises ConfigError for an invalid value or a file that cannot be loaded.
     """
     said = settings.get("tls.server.mode", TlsMode.PERMISSIVE.value)
     modes = [mode.value for mode in TlsMode]
@@ -112,16 +115,16 @@ def tls_server(settings: Mapping[str, str]) -> TlsServer:
         return TlsServer(mode, make=None)
     files = tuple(settings[key] for key in _WATCHED if key in settings)
     server = TlsServer(mode, make=partial(_server_context, settings), files=files)
-    server.answering()  # at once: what cannot be loaded is an error of the start
+    server.answering()  # at once, so that a file that cannot be loaded fails the start
     return server
 
 
 def tls_client(settings: Mapping[str, str]) -> ssl.SSLContext | None:
     """The client's side: None unless ``tls.enable`` is true. Raises as :func:`tls_server` does.
 
-    As in RocketMQ the server's certificate is checked only with ``tls.client.authServer``, against
-    ``tls.client.trustCertPath``; its host name is not looked at. ``tls.client.certPath``, ``tls.client.keyPath`` and
-    ``tls.client.keyPassword`` are for servers that ask who we are.
+    As in RocketMQ the server's certificate is verified only with ``tls.client.authServer``, against
+    ``tls.client.trustCertPath``. Its host name is not verified. ``tls.client.certPath``, ``tls.client.keyPath`` and
+    ``tls.client.keyPassword`` are for servers that authenticate clients.
     """
     if settings.get("tls.enable", "false").lower() != "true":
         return None
@@ -162,7 +165,7 @@ def _load_chain(context: ssl.SSLContext, settings: Mapping[str, str], end: str) 
     certificate, key = settings[f"tls.{end}.certPath"], settings.get(f"tls.{end}.keyPath")
     password = settings.get(f"tls.{end}.keyPassword")
     try:
-        # A password of our own, so that OpenSSL never asks for one on the terminal.
+        # Without a password function OpenSSL would ask on the terminal.
         context.load_cert_chain(certificate, key, lambda: password or "")
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"tls.{end}.certPath", certificate, f"a certificate with its key {key!r}: {error}") from error
@@ -196,10 +199,9 @@ def _restrict(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
 
 
 class TlsSession:
-    """One TLS connection over memory. What is sent before the handshake is done waits for its end.
+    """One TLS connection over memory buffers. Data that is sent before the end of the handshake waits for it.
 
-    Behind what :meth:`receive` gave ``error`` says why nothing more can be understood, ``is_over`` that the other end
-    said goodbye.
+    ``error`` is set if the stream cannot be decrypted any further, ``is_over`` after the other end's close_notify.
     """
 
     def __init__(self, context: ssl.SSLContext, *, server_side: bool) -> None:
@@ -214,9 +216,9 @@ class TlsSession:
             self._handshake()
 
     def receive(self, data: bytes) -> bytes:
-        """What ``data`` says; raises ssl.SSLError where no handshake comes of it, or the other end is not trusted."""
+        """Decrypt received bytes. Raises ssl.SSLError if the handshake fails or the other end is not trusted."""
         if self.is_over:
-            return b""  # whoever goes on after a goodbye is not listened to: nobody would ever take it out again
+            return b""  # bytes after close_notify are ignored, because OpenSSL would buffer them for ever
         said: list[bytes] = []
         for begin in range(0, len(data), _CHUNK_BYTES):
             self._incoming.write(data[begin : begin + _CHUNK_BYTES])
@@ -234,12 +236,12 @@ class TlsSession:
                 said.append(part)
             self.is_over = True
         except ssl.SSLWantReadError:
-            pass  # there is no more yet
+            pass  # the record is incomplete
         except ssl.SSLError as error:
-            self.error = error.with_traceback(None)  # which would hold this object and the bytes, in a cycle
+            self.error = error.with_traceback(None)  # a traceback would keep this object and the bytes alive in a cycle
 
     def send(self, data: bytes) -> None:
-        """Say ``data``; :meth:`take` then gives what goes over the wire."""
+        """Encrypt ``data``. :meth:`take` returns the bytes to write."""
         if self._established:
             self._write(data)
         else:
@@ -252,7 +254,7 @@ class TlsSession:
             self._written.append(self._outgoing.read())
 
     def goodbye(self) -> None:
-        """Say that no more will come (close_notify), where the handshake is done; the answer is not waited for."""
+        """Send close_notify if the handshake is done. Its answer is not awaited."""
         if self._established:
             with suppress(ssl.SSLError):
                 self._ssl.unwrap()
@@ -264,20 +266,20 @@ class TlsSession:
 
     @property
     def buffered_bytes(self) -> int:
-        """How many bytes of a record that is not complete are held."""
+        """The size of an incomplete record, in bytes."""
         return self._incoming.pending
 
     @property
     def waiting_bytes(self) -> int:
-        """How much of what was said waits for the end of the handshake."""
+        """The size of data that waits for the end of the handshake, in bytes."""
         return len(self._waiting)
 
     def take(self) -> bytes:
-        """The bytes to be written now, those of the handshake among them."""
+        """The bytes to write now, including those of the handshake."""
         return b"".join(self.take_pieces())
 
     def take_pieces(self) -> list[bytes]:
-        """The same, not joined."""
+        """The bytes of :meth:`take` in pieces."""
         self._written.append(self._outgoing.read())
         taken, self._written = self._written, []
         return taken

@@ -1,8 +1,8 @@
 """Fair scheduling of the event loop: a connection that pipelines requests does not delay other connections.
 
-The obvious way is to answer all requests of a read before the next read. A read of 256 KB holds thousands of requests,
-so a client that pipelines 100,000 of them, or requests long answers, blocks the event loop for seconds. Here a
-connection takes the requests of a read for :data:`SLICE_S`. The rest is queued, and queued connections get slices
+The obvious way is to answer all requests of a read before the next read. But a read of 256 KB holds thousands of
+requests, so a client that pipelines 100,000 of them, or requests long answers, blocks the event loop for seconds. Here
+a connection takes the requests of a read for :data:`SLICE_S`. The rest is queued, and queued connections get slices
 round-robin, for :data:`TURN_S` in each iteration of the loop. Requests of other connections are read in between.
 """
 
@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 SLICE_S = 0.0005
 TURN_S = 0.002
-REST_TURNS = 4  # a send takes three: it is read, stored, and its answer written
+REST_TURNS = 4  # a send takes three iterations: it is read, stored, and its answer written
 
-# Does a slice of some work; whether there is more to be done.
+# Does one slice of some work. Returns whether there is more.
 Work = Callable[[], bool]
 
 
@@ -33,7 +33,7 @@ class FairTurns:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no work waits."""
+        """Whether no work is queued."""
         return not self._waiting
 
     def add(self, work: Work) -> None:
@@ -43,7 +43,7 @@ class FairTurns:
         self._waiting.append(work)
 
     def work_through(self, steps: Iterator[object]) -> None:
-        """Take all steps: a slice of them at once, the others in turns."""
+        """Take all steps: one slice at once, the others in turns."""
         work = partial(self._step, steps)
         if work():
             self.add(work)
@@ -72,7 +72,7 @@ class FairTurns:
             self._loop.call_soon(self._run)
 
     def _rest(self, turns: int) -> None:
-        """After work that could not be cut: let what came in meanwhile be read, answered and written, without more."""
+        """After work that could not be split: let requests be read, answered and written for ``turns`` iterations."""
         if turns:
             self._loop.call_soon(self._rest, turns - 1)
         else:
