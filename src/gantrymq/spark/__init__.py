@@ -1,8 +1,8 @@
 """RocketMQ for Spark: ``spark.read.format("rocketmq")`` over store directories and live clusters, with Arrow batches.
 
-The public names below are imported on first use. Where this package is installed, Spark finds the format by itself
-(through the top-level module ``pyspark_rocketmq``); ``spark.dataSource.register(RocketMQDataSource)`` is for sessions
-that were started before.
+The public names below are imported on first use. If this package is installed, Spark finds the format through the
+top-level module ``pyspark_rocketmq``. ``spark.dataSource.register(RocketMQDataSource)`` is for sessions that were
+started before the installation.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""How options name a live cluster: the settings of the client that asks it, on the driver and on executors."""
+"""The client settings with which the driver and the executors ask a live cluster."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from gantrymq.client.settings import ClientConfig
 from gantrymq.remoting.transport.tls import tls_client
 from gantrymq.spark.options import ReadOptions
 
-ATTEMPTS = 10  # half a minute, in which a broker is started again: for who has answered before
+ATTEMPTS = 10  # about 30 s of retries, so that a broker may restart meanwhile
 
 
 def client_config(options: ReadOptions) -> ClientConfig:
-    """The client's settings; raises ConfigError.
+    """The client's settings. Raises ConfigError.
 
-    The namespace is not among them: the selection of queues knows it, for stores and clusters alike.
+    The namespace is not part of them: the selection of queues applies it, for stores and clusters alike.
     """
     assert options.nameserver is not None
     return ClientConfig(
@@ -24,5 +24,5 @@ def client_config(options: ReadOptions) -> ClientConfig:
 
 
 def require_certificates(config: ClientConfig) -> None:
-    """Raise ConfigError where certificates that the settings name cannot be loaded on this machine."""
+    """Raise ConfigError if certificates that the settings name cannot be loaded on this machine."""
     tls_client(config.tls)

@@ -1,4 +1,4 @@
-"""What to do about messages that should be there and are not: ``failOnDataLoss``."""
+"""Reports messages that should exist and are gone, as ``failOnDataLoss`` says."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class DataLossError(GantrymqError):
 
 
 def within(offsets: Offsets, extents: Extents, *, fail: bool) -> Offsets:
-    """``offsets`` moved to where there are messages; what that leaves out is lost.
+    """Move ``offsets`` to where the queues have messages. Skipped messages are lost.
 
-    Raises DataLossError where ``fail`` says so; else it is logged. A queue that is gone with nothing unread is no loss.
+    A loss is logged, or raises DataLossError if ``fail`` is set. A queue that is gone without unread messages is no
+    loss.
     """
     losses, moved = [], dict(offsets)
     for key, offset in offsets.items():
@@ -45,7 +46,7 @@ def within(offsets: Offsets, extents: Extents, *, fail: bool) -> Offsets:
 
 
 def report(losses: list[str], *, fail: bool, allowed_by: str = "failOnDataLoss=false") -> None:
-    """Raise DataLossError, or log what is lost and what allows it."""
+    """Raise DataLossError if ``fail`` is set, or log each loss with the option that allows it."""
     if losses and fail:
         raise DataLossError(losses)
     for loss in losses:
@@ -53,12 +54,12 @@ def report(losses: list[str], *, fail: bool, allowed_by: str = "failOnDataLoss=f
 
 
 def missing(low: int, high: int) -> str:
-    """How a stretch of offsets that is lost is said."""
+    """The text for lost messages with the offsets from ``low`` to before ``high``."""
     return f"the messages at offsets {low} to {high - 1} are gone"
 
 
 def replaced(end: int) -> str:
-    """How it is said that up to an offset a queue has other messages than it had."""
+    """The text for a queue that has other messages in front of the offset ``end`` than before."""
     return (
         f"the queue was recreated, or its log was cut and written again: the messages in front of offset {end} are not "
         "those that were read"
@@ -66,7 +67,7 @@ def replaced(end: int) -> str:
 
 
 def ends_before(offset: int, extent: QueueExtent) -> str:
-    """How it is said that a queue ends in front of what was read of it."""
+    """The text for a queue that ends before ``offset``, up to which it was read."""
     return (
         f"offset {offset} was read up to, but the queue ends at {extent.max_offset}: it was recreated, or its log was "
         "cut"
@@ -74,9 +75,9 @@ def ends_before(offset: int, extent: QueueExtent) -> str:
 
 
 def settle_resets(resets: Resets, extents: Extents, policy: str) -> Offsets:
-    """From where queues that were reset are read, by onQueueReset; raises DataLossError where that is ``fail``.
+    """The offsets from which queues that were reset are read, by onQueueReset (``policy``).
 
-    What of their old messages was not read yet is lost.
+    Their old messages that were not read yet are lost. Raises DataLossError if the policy is ``fail``.
     """
     if resets and policy == "fail":
         raise DataLossError([f"{key}: {reason}" for key, reason in resets.items()], _READ_AGAIN)

@@ -1,12 +1,12 @@
-"""Which stores a path means, what file system they lie on, and the name of each one's broker.
+"""Finds the stores that a path names, their file systems, and the name of each store's broker.
 
-A path may be a directory, several of them, a glob, and a URI of whatever file system pyarrow knows (s3://, gs://,
-hdfs://; s3a:// is read as s3://) or fsspec (its package must be there). A name that exists as it stands is taken as it
-stands, commas and brackets included.
+A path may be a directory, several of them, a glob, or a URI of a file system that pyarrow (s3://, gs://, hdfs://;
+s3a:// is read as s3://) or fsspec knows. fsspec needs the package of that file system. A path that exists is taken
+literally, including commas and brackets.
 
-A store says nowhere which broker it belongs to. The name is, in this order: the option ``brokerName``; brokerName of a
-broker.conf in the store or in the directory above it; the name of the directory, or where that is ``store``, as
-RocketMQ calls it, the name of the one above it.
+A store does not contain the name of its broker. The name is the first of these that is given: the option
+``brokerName``; brokerName of a broker.conf in the store or in the directory above it; the name of the directory, or of
+the one above it if the directory is called ``store``, as RocketMQ calls it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from gantrymq.store.paths import StorePaths
 
 _LOGGER = logging.getLogger(__name__)
 _GLOB = re.compile(r"[*?\[]")
-_GLOB_IN_URI = re.compile(r"[*\[]")  # behind a ? there stand options of the file system
+_GLOB_IN_URI = re.compile(r"[*\[]")  # after a ? there are options of the file system
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-_LOST_AND_FOUND = "lost+found"  # of a file system, for its own use
-_OF_HADOOP = re.compile(r"^s3[an]://", re.IGNORECASE)  # as Hadoop calls what pyarrow knows as s3
+_LOST_AND_FOUND = "lost+found"  # made by the file system for its own use
+_OF_HADOOP = re.compile(r"^s3[an]://", re.IGNORECASE)  # Hadoop's names for what pyarrow calls s3
 _USUAL_NAME = "store"
 _BROKER_CONF = "broker.conf"
 _INDEX_KEYS = ("maxHashSlotNum", "maxIndexNum")
@@ -54,10 +54,10 @@ _MARKS = frozenset((COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT, ABORT))
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A directory. ``uri`` names its file system, None the local one; ``path`` is spelt as that file system does.
+    """A directory. ``uri`` names its file system, None the local one; ``path`` is in the syntax of that file system.
 
-    ``logs`` are the directories of a store's commit log where storePathCommitLog puts it elsewhere. They come along
-    from the store to the log, which is all of them, and to its files.
+    ``logs`` are the directories of a store's commit log if storePathCommitLog puts it elsewhere. The location of the
+    log stands for all of them, and the locations of the store, the log and its files all carry ``logs``.
     """
 
     path: str
@@ -65,7 +65,7 @@ class Location:
     logs: tuple[str, ...] = ()
 
     def __truediv__(self, name: str) -> Location:
-        """What lies in it."""
+        """The location of the entry ``name`` in this directory."""
         if self.is_log:
             paths = [f"{directory.rstrip('/')}/{name}" for directory in self.logs]
             return Location(next((path for path in paths if os.path.exists(path)), paths[0]), None, self.logs)
@@ -75,23 +75,23 @@ class Location:
 
     @property
     def is_log(self) -> bool:
-        """Whether it is the commit log of a store that has it elsewhere: all directories of it."""
+        """Whether this is a commit log outside of its store, and so stands for all directories of it."""
         return self.path in self.logs
 
     @property
     def base_name(self) -> str:
-        """What it is called in its directory."""
+        """The last component of the path."""
         return self.path.rstrip("/").rpartition("/")[2]
 
     @property
     def parent(self) -> Location:
-        """What it lies in."""
+        """The directory that contains this location."""
         if self.path.rpartition("/")[0] in self.logs:
             return Location(self.logs[0], None, self.logs)
         return Location(self.path.rstrip("/").rpartition("/")[0] or "/", self.uri)
 
     def __str__(self) -> str:
-        """As messages show it."""
+        """The text for messages."""
         return self.path if self.uri is None else f"{self.uri.partition('://')[0]}://{self.path.lstrip('/')}"
 
 
@@ -104,19 +104,19 @@ class NamedStore:
 
 
 def file_system(uri: str | None) -> Any:
-    """The pyarrow file system of a URI; raises ConfigError where nobody knows it."""
+    """The pyarrow file system of a URI. Raises ConfigError if neither pyarrow nor fsspec knows it."""
     return _opened(uri)[0]
 
 
 def find_stores(
     paths: tuple[str, ...], broker_names: tuple[str, ...] = (), commit_log: tuple[str, ...] = ()
 ) -> list[NamedStore]:
-    """The stores that ``paths`` mean, in the order of their brokers' names.
+    """The stores that ``paths`` name, sorted by the names of their brokers.
 
-    ``commit_log`` are the directories of the commit log of the one store; without it a store that has no log file
-    itself has its log where its broker.conf says (storePathCommitLog).
+    ``commit_log`` are the directories of the commit log of a single store. Without it, a store without log files has
+    its log where its broker.conf says (storePathCommitLog).
 
-    Raises ConfigError, NotAStoreError, and StoreError where a file system does not tell what is there.
+    Raises ConfigError, NotAStoreError, and StoreError if a directory cannot be listed.
     """
     places = [location for text in paths for location in _meant(text)]
     if commit_log and (len(places) != 1 or places[0].uri is not None):
@@ -144,7 +144,7 @@ def _opened(uri: str | None, path: str = "/") -> tuple[Any, str]:
     try:
         found: tuple[Any, str] = fs.FileSystem.from_uri(uri)
         return found
-    except OSError as error:  # its library is missing, or it does not say where the bucket is
+    except OSError as error:  # its library is missing, or the URI does not name the bucket's region
         raise ConfigError("path", uri, f"a file system that can be opened: {' '.join(str(error).split())}") from None
     except ArrowInvalid as error:
         try:
@@ -161,7 +161,7 @@ def _opened(uri: str | None, path: str = "/") -> tuple[Any, str]:
 
 
 def _meant(text: str) -> list[Location]:
-    """The stores that one path text means."""
+    """The stores that one path text names."""
     whole = location_of(text)
     if whole is not None and _names(whole) is not None:
         return [_required(whole)]
@@ -178,7 +178,7 @@ def _meant(text: str) -> list[Location]:
 
 
 def _is_matched_store(location: Location) -> bool:
-    """Whether a match of a glob is a store; raises NotAStoreError for an empty directory: a disk not mounted."""
+    """Whether a match of a glob is a store. Raises NotAStoreError for an empty directory, an unmounted disk."""
     names = _readable_names(location)
     if names == [] and location.base_name != _LOST_AND_FOUND:
         reason = "is an empty directory where a glob expects a store: is its disk mounted? Else remove it, or narrow"
@@ -187,7 +187,7 @@ def _is_matched_store(location: Location) -> bool:
 
 
 def location_of(text: str) -> Location | None:
-    """What a text without wildcards names; None for a URI with wildcards. Raises ConfigError."""
+    """The location of a text without wildcards; None for a URI with wildcards. Raises ConfigError."""
     url = urlsplit(text)
     if url.scheme == "file" and url.netloc in {"", "localhost"}:
         return Location(unquote(url.path))
@@ -215,9 +215,9 @@ def _globbed(text: str) -> list[Location]:
 
 
 def entries_of(location: Location) -> list[Any] | None:
-    """What is in a directory, as pyarrow's FileInfo, sorted by name; None where there is no such directory.
+    """The entries of a directory as pyarrow's FileInfo, sorted by name; None if it does not exist.
 
-    Raises StoreError where the file system does not tell.
+    Raises StoreError if the directory cannot be listed.
     """
     from pyarrow import ArrowException, fs
 
@@ -230,14 +230,14 @@ def entries_of(location: Location) -> list[Any] | None:
     except _NOT_THERE:
         return None
     except (OSError, ArrowException) as error:
-        if getattr(error, "errno", None) == errno.ENAMETOOLONG:  # a list of paths, say: nothing has such a name
+        if getattr(error, "errno", None) == errno.ENAMETOOLONG:  # for example a list of paths
             return None
         raise _failed(location, "cannot be listed", error) from error
     return sorted(entries, key=lambda entry: str(entry.base_name))
 
 
 def log_files(directory: Location) -> list[int]:
-    """The first offsets of the log's files, in order."""
+    """The first offsets of the log's files, sorted."""
     found = (parse_offset_name(entry.base_name) for entry in entries_of(directory) or () if entry.is_file)
     return sorted(offset for offset in found if offset is not None)
 
@@ -250,13 +250,13 @@ def _is_file(location: Location) -> bool:
 
 
 def _names(location: Location) -> list[str] | None:
-    """The names in a directory, sorted; None where there is no such directory."""
+    """The names in a directory, sorted; None if it does not exist."""
     entries = entries_of(location)
     return None if entries is None else [entry.base_name for entry in entries]
 
 
 def _readable_names(location: Location) -> list[str] | None:
-    """The names in a directory that a glob came upon; None where it is none, or closed to us as lost+found is."""
+    """The names in a directory that a glob matched; None if it is no directory or not readable, such as lost+found."""
     try:
         return _names(location)
     except StorePermissionError as error:
@@ -265,14 +265,14 @@ def _readable_names(location: Location) -> list[str] | None:
 
 
 def _failed(location: Location, what: str, error: Exception) -> StoreError:
-    """The error in one line; not all that a file system of pyarrow raises is an OSError."""
+    """The error in one line. ``error`` is not always an OSError: pyarrow raises its own classes too."""
     denied = isinstance(error, PermissionError) or _DENIED_BY_S3 in str(error)
     said = getattr(error, "strerror", None) or " ".join(str(error).split())
     return (StorePermissionError if denied else StoreError)(str(location), f"{what}: {said}")
 
 
 def _is_store(names: list[str]) -> bool:
-    # A store that has only its lock was about to be made when its maker was killed.
+    # A store that has only its lock was being created when its process was killed.
     return (bool(_MARKS & set(names)) or names == [LOCK]) and SALVAGE_MARK not in names
 
 
@@ -286,7 +286,7 @@ def _required(location: Location) -> Location:
 
 
 def index_geometry(location: Location) -> MessageStoreConfig:
-    """How large a store's index files are, by its broker.conf; where that says nothing, as RocketMQ makes them."""
+    """The size of a store's index files, by its broker.conf, else RocketMQ's defaults."""
     told = {key: text for conf in _broker_confs(location) for key, text in conf.items() if key in _INDEX_KEYS}
     try:
         return read_settings(told).config
@@ -295,16 +295,16 @@ def index_geometry(location: Location) -> MessageStoreConfig:
 
 
 def _broker_confs(location: Location) -> Iterator[dict[str, str]]:
-    """What a broker.conf in the store says, and one in the directory above it."""
+    """The settings of a broker.conf in the store, and of one in the directory above it."""
     yield _properties(content_of(location / _BROKER_CONF))
     try:
         yield _properties(content_of(location.parent / _BROKER_CONF))
-    except StorePermissionError:  # who may read the store need not have a right to what is around it
+    except StorePermissionError:  # the permission to read a store may end at its directory
         return
 
 
 def _told_commit_log(location: Location) -> tuple[str, ...]:
-    """Where the commit log of a local store is by its broker.conf; nothing where it has files in the store itself."""
+    """The commit log directories that a local store's broker.conf names; empty if the store itself has log files."""
     if location.uri is not None or log_files(location / COMMIT_LOG):
         return ()
     for conf in _broker_confs(location):
@@ -327,7 +327,7 @@ def _broker_name(location: Location) -> str:
 
 
 def content_of(location: Location) -> bytes:
-    """All of a small file; nothing where there is none. Raises StoreError where the file system does not tell."""
+    """The content of a small file; empty if it does not exist. Raises StoreError if it cannot be read."""
     from pyarrow import ArrowException
 
     try:

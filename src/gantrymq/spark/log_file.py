@@ -1,7 +1,8 @@
-"""A commit log file as executors read it: ranges of bytes, copied into memory that is used again and again.
+"""A commit log file as executors read it: ranges of bytes, copied into memory that is reused.
 
-Not a mapping: for bytes that are passed over once, setting up and tearing down its pages costs more than a copy into
-the cache (measured: docs/spark.md), a file that shrinks cannot end the process, and any file system can give ranges.
+The obvious way, a mapping, is slower: for bytes that are read once, setting up and removing pages costs more than a
+copy from the page cache (measured: docs/spark.md). Also, a file that shrinks cannot kill the process, and every file
+system can read ranges.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from gantrymq.format.record import Layout, decode_record, read_layout
 from gantrymq.model.message import StoredMessage
 from gantrymq.spark.locations import Location, file_system
 
-_BLOCK_BYTES = 64 << 10  # what an object store gives as quickly as less
+_BLOCK_BYTES = 64 << 10  # bytes; an object store returns this as quickly as less
 _BLOCKS_KEPT = 256
-_SECTOR_BYTES = 4096  # what the kernel gives or refuses as a whole
+_SECTOR_BYTES = 4096  # the unit in which the kernel fails to read
 _LENGTH_BYTES = 4
 _MOST_RECORD_BYTES = 64 << 20
 
 
 class NotThereError(StoreError):
-    """The file, or that much of it, is not there: not any more, or not yet."""
+    """The file or a part of it does not exist: not any more, or not yet."""
 
 
 class BadSectorError(StoreError):
-    """The disk does not give the bytes at ``position`` of the file; those in front of it were read."""
+    """The disk cannot read the bytes at ``position`` of the file; the bytes in front of it were read."""
 
     def __init__(self, path: str, position: int, error: OSError) -> None:
         super().__init__(path, f"cannot be read at {position}: {error.strerror or error}")
@@ -38,7 +39,7 @@ class BadSectorError(StoreError):
 
 
 class LogFile:
-    """An open file, read-only; use it as a context manager. Raises StoreError for whatever goes wrong."""
+    """An open file, read-only. Use it as a context manager. Every failure raises StoreError."""
 
     def __init__(self, location: Location) -> None:
         self.path = str(location)
@@ -55,11 +56,11 @@ class LogFile:
             raise StoreError(self.path, f"cannot be opened: {error.strerror or error}") from error
 
     def size_bytes(self) -> int:
-        """How long the file is."""
+        """The length of the file in bytes."""
         return os.fstat(self._fd).st_size if self._remote is None else int(self._remote.size())
 
     def read_into(self, view: memoryview, position: int) -> None:
-        """Fill ``view`` from ``position`` on."""
+        """Fill ``view`` with the bytes from ``position`` on. Raises NotThereError, BadSectorError, StoreError."""
         while view:
             try:
                 count = self._read(view, position)
@@ -74,7 +75,9 @@ class LogFile:
             view, position = view[count:], position + count
 
     def read_readable(self, position: int, size: int) -> bytearray:
-        """``size`` bytes from ``position`` on, fewer where the file ends; zeros for blocks with a bad sector."""
+        """Read ``size`` bytes from ``position`` on, fewer at the end of the file; blocks with a bad sector read as
+        zeros.
+        """
         data = bytearray(size)
         at = 0
         while at < size:
@@ -98,13 +101,13 @@ class LogFile:
         return len(data)
 
     def __enter__(self) -> LogFile:
-        """Itself."""
+        """Return this file."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
+        """Close the file."""
         if self._remote is not None:
             self._remote.close()
         else:
@@ -112,7 +115,7 @@ class LogFile:
 
 
 def message_at(log: Location, file_size: int, phy_offset: int) -> StoredMessage | None:
-    """The record of the log in the directory ``log`` that begins there; None where none does. Raises StoreError."""
+    """The record at a physical offset of the log in directory ``log``; None if none begins there. Raises StoreError."""
     base = phy_offset - phy_offset % file_size
     room = base + file_size - phy_offset
     if room < _LENGTH_BYTES:
@@ -131,14 +134,14 @@ def message_at(log: Location, file_size: int, phy_offset: int) -> StoredMessage 
 
 
 class RangedBytes:
-    """A file whose bytes are read where they are asked for, a block at a time; a few blocks are kept."""
+    """A file that is read in blocks on demand; the last used blocks are cached."""
 
     def __init__(self, file: LogFile, size_bytes: int) -> None:
         self._file, self._size_bytes = file, size_bytes
         self._block = lru_cache(_BLOCKS_KEPT)(self._read_block)
 
     def __getitem__(self, part: slice) -> bytes:
-        """The bytes from ``part.start`` to ``part.stop``; fewer where the file ends. Raises StoreError."""
+        """The bytes from ``part.start`` to before ``part.stop``, fewer at the end of the file. Raises StoreError."""
         start, stop = part.start or 0, min(part.stop, self._size_bytes)
         blocks = range(start // _BLOCK_BYTES, -(-stop // _BLOCK_BYTES))
         data = b"".join(map(self._block, blocks))

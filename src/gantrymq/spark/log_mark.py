@@ -1,14 +1,14 @@
-"""Is it still the log that was planned on? Fingerprints of a commit log, and what a file that is missing means.
+"""Fingerprints of a commit log, which show whether an executor sees the log that the driver planned on.
 
 A partition is planned on the driver and read on an executor, which may have another directory under the same path: a
 disk that is not mounted, a mount of another store, a copy that is behind. Each piece of a partition therefore carries
-the CRC of the bytes at its beginning and at its end, which hold times, offsets and CRCs of records and never change.
-An executor compares them before it reads. A difference is an error whatever failOnDataLoss says.
+the CRC of the bytes at its beginning and at its end. These bytes hold times, offsets and CRCs of records and never
+change. An executor compares them before it reads. A difference is an error regardless of failOnDataLoss.
 
-A log may lie in several directories. One that has no file here, though the query was planned on a file in it, is an
-error: its disk is not mounted here. Else a missing file is retention only where the log begins behind it and still ends
-as it was planned: retention deletes files from the front, and never the last one. Everything else (no directory, an
-empty one, a hole) is an error.
+A log may lie in several directories. If a directory has no log file although the query was planned on one in it, the
+disk is not mounted, which is an error. Otherwise a missing file is explained by retention only if the log begins behind
+it and still has its planned end: retention deletes files from the front, and never the last one. Everything else (no
+directory, an empty one, a hole) is an error.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from gantrymq.format.names import offset_name
 from gantrymq.spark.locations import Location, log_files
 from gantrymq.spark.log_file import LogFile, NotThereError
 
-MARK_BYTES = 64  # the fixed part of a record: sizes, CRC, offsets and times
+MARK_BYTES = 64  # bytes: the fixed part of a record, with sizes, CRC, offsets and times
 
 
 class OtherLogError(StoreError):
-    """What lies under the path is not the log that the query was planned on."""
+    """The directory holds another log than the one that the query was planned on."""
 
 
 class LogMark(NamedTuple):
-    """``size`` bytes of a log file, from ``at`` in the file on, have the CRC ``crc``; picklable."""
+    """The CRC of ``size`` bytes at position ``at`` of a log file; picklable."""
 
     at: int
     size: int
@@ -38,11 +38,11 @@ class LogMark(NamedTuple):
 
     @classmethod
     def read(cls, file: LogFile, at: int, size: int) -> LogMark:
-        """The mark of what is there now; raises StoreError."""
+        """The mark of the current bytes. Raises StoreError."""
         return cls(at, size, _crc(file, at, size))
 
     def require(self, file: LogFile) -> None:
-        """Raise OtherLogError where the file holds other bytes; StoreError where it cannot be read."""
+        """Raise OtherLogError if the file has other bytes there, StoreError if it cannot be read."""
         if _crc(file, self.at, self.size) != self.crc:
             raise OtherLogError(
                 file.path,
@@ -52,7 +52,7 @@ class LogMark(NamedTuple):
 
 
 class LogEnd(NamedTuple):
-    """The last bytes of a log as it was planned on."""
+    """The last bytes of the log when it was planned on."""
 
     base: int
     mark: LogMark
@@ -65,9 +65,10 @@ def _crc(file: LogFile, at: int, size: int) -> int:
 
 
 def require_retention(error: NotThereError, planned: Location, base: int, end: LogEnd | None) -> None:
-    """Return where retention has deleted the file ``planned``, which begins at ``base``; else raise StoreError.
+    """Return if retention has deleted the file ``planned``, which begins at ``base``; otherwise raise StoreError.
 
-    ``end`` is where the log ended when the query was planned; without it any later first file counts.
+    ``end`` is the end of the log when the query was planned. Without it, any log that begins behind ``base`` is
+    accepted.
     """
     log, host = planned.parent, socket.gethostname()
     directory = Location(planned.path.rpartition("/")[0])

@@ -1,4 +1,4 @@
-"""How the text of an option is read. Each function takes the option's name and text, and raises ConfigError."""
+"""Parsers for the texts of options. Each takes the option's name and text, and raises ConfigError."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gantrymq.errors import ConfigError
 from gantrymq.spark.write.writer_names import has_file_name, is_made_up
 
 Positions = dict[tuple[str, str | None, int], int]
-"""A number for each (topic, broker, queue id); broker None: that of the only broker."""
+"""A number for each (topic, broker, queue id). The broker None stands for the only broker."""
 
 Queues = frozenset[tuple[str, str | None, int]]
 
@@ -28,7 +28,7 @@ _QUEUES = '{"topic":{"broker":[0,1]}}, or {"topic":[0,1]} where there is one bro
 
 
 def unknown(name: str, text: str, allowed: str) -> ConfigError:
-    """The error for an option that is not there; what may be a secret, under a name misspelt, is not shown."""
+    """The error for an unknown option. Its value is hidden if the name looks like a misspelt secret."""
     is_secret = any(part in name.lower() for part in _SECRETS)
     return ConfigError(name, "…" if is_secret else text, allowed)
 
@@ -49,7 +49,7 @@ def tags(name: str, text: str) -> str:
 
 
 def pattern(name: str, text: str) -> str:
-    """A regular expression of Python."""
+    """A Python regular expression."""
     try:
         re.compile(text)
     except re.error as error:
@@ -58,7 +58,7 @@ def pattern(name: str, text: str) -> str:
 
 
 def size_bytes(name: str, text: str) -> int:
-    """Bytes, or with a unit of 1024: 512k, 64m, 1g."""
+    """A number of bytes, or with a unit of 1024: 512k, 64m, 1g."""
     found = re.fullmatch(r"\s*(\d+)\s*([kmgt]?)i?b?\s*", text.lower())
     if found is None or not int(found[1]):
         raise ConfigError(name, text, "a number of bytes of at least 1, or with its unit, such as 512k, 64m or 1g")
@@ -66,7 +66,7 @@ def size_bytes(name: str, text: str) -> int:
 
 
 def reset_policy(name: str, text: str) -> str:
-    """What becomes of a queue that was recreated."""
+    """The policy for a queue that was recreated: ``earliest``, ``latest`` or ``fail``."""
     word = text.strip().lower()
     if word not in ("earliest", "latest", "fail"):
         raise ConfigError(name, text, "earliest, latest or fail")
@@ -88,14 +88,14 @@ def truth(name: str, text: str) -> bool:
 
 
 def plain(name: str, text: str) -> str:
-    """The text itself; not empty."""
+    """The text itself, which must not be empty."""
     if not text.strip():
         raise ConfigError(name, text, "a text that is not empty")
     return text
 
 
 def writer(name: str, text: str) -> str:
-    """The name of a writer, which the ledger keeps."""
+    """The name of a writer, for the ledger."""
     if is_made_up(plain(name, text)):
         raise ConfigError(name, text, "another name: the ledger keeps none of this form")
     if not has_file_name(text):
@@ -104,7 +104,7 @@ def writer(name: str, text: str) -> str:
 
 
 def addresses(name: str, text: str) -> str:
-    """Name servers as RocketMQ writes them: ``host:port``, several joined by semicolons."""
+    """Name servers in RocketMQ's form: ``host:port``, several joined by semicolons."""
     found = name_server_addresses(name, text)
     if not found:
         raise ConfigError(name, text, ALLOWED)
@@ -112,19 +112,19 @@ def addresses(name: str, text: str) -> str:
 
 
 def number(name: str, text: str, what: str = "") -> int:
-    """A whole number of at least 0; ``what`` says what it counts where it is wrong."""
+    """A whole number of at least 0. ``what`` is the unit for the error text."""
     if not text.strip().isdecimal() or int(text) > _MOST:
         raise ConfigError(name, text, f"{what}a whole number of at least 0 that Java's long can hold")
     return int(text)
 
 
 def timestamp_ms(name: str, text: str) -> int:
-    """Milliseconds since 1970 UTC."""
+    """Milliseconds since 1970-01-01 UTC."""
     return number(name, text, "milliseconds since 1970 UTC, ")
 
 
 def duration_ms(name: str, text: str) -> int:
-    """A number with a unit: 500ms, 30s, 15m, 2h, 1 day."""
+    """A number with a unit: 500ms, 30s, 15m, 2h, 1 day. Returns milliseconds."""
     found = re.fullmatch(r"\s*(\d+)\s*([a-z]+?)\s*", text.lower())
     unit = _UNITS_MS.get(found[2]) or _UNITS_MS.get(found[2].removesuffix("s")) if found else None
     if found is None or unit is None:
@@ -151,7 +151,7 @@ def positions(name: str, text: str, *, least: int) -> Positions:
     """JSON with a number of at least ``least`` for each queue."""
     found: Positions = {}
     for topic, inner in _json_object(name, text, _POSITIONS).items():
-        if topic == LOG:  # of a checkpoint's offsets: fingerprints, no queue
+        if topic == LOG:  # in the offsets of a checkpoint: fingerprints, not a queue
             continue
         for broker, numbers in _by_broker(name, text, inner):
             for queue_id, number in numbers.items():
@@ -170,7 +170,7 @@ def _by_broker(name: str, text: str, inner: Any) -> list[tuple[str | None, dict[
 
 
 def queues(name: str, text: str) -> Queues:
-    """Queues as JSON: the ``assign`` of the Kafka connector."""
+    """Queues as JSON, as ``assign`` of the Kafka connector."""
     found: set[tuple[str, str | None, int]] = set()
     for topic, inner in _json_object(name, text, _QUEUES).items():
         for broker, ids in inner.items() if isinstance(inner, dict) else [(None, inner)]:

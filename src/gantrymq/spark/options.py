@@ -1,4 +1,4 @@
-"""The options of a read, under the names of Spark's Kafka connector where it has one."""
+"""The options of a read. Names are those of Spark's Kafka connector where it has the same option."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Checked options; picklable. One by one they stand in docs/spark.md; None is: not given."""
+    """Checked options; picklable. docs/spark.md describes each one. None means not given."""
 
     path: tuple[str, ...] = ()
     nameserver: str | None = None
@@ -60,12 +60,12 @@ class ReadOptions:
 
     @property
     def reset_policy(self) -> str:
-        """``onQueueReset``; where it is not given, what failOnDataLoss asks for without skipping a message."""
+        """``onQueueReset``. The default follows failOnDataLoss and skips no message."""
         return self.on_queue_reset or ("fail" if self.fail_on_data_loss else "earliest")
 
     @property
     def stream_limits(self) -> list[str]:
-        """The options that Spark must ask a stream for, which it does since 4.2."""
+        """The given options that work only if Spark passes limits to the stream, which it does since 4.2."""
         limits = {
             "maxOffsetsPerTrigger": self.max_offsets_per_trigger,
             "maxBytesPerTrigger": self.max_bytes_per_trigger,
@@ -76,9 +76,9 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
-        """Read Spark's options, whose names know no upper and lower case; raises ConfigError.
+        """Parse Spark's options, whose names ignore case. Raises ConfigError.
 
-        ``streaming`` None: it is not known yet what kind of read it will be.
+        ``streaming`` is None while the kind of the read is unknown.
         """
         given: dict[str, tuple[str, str]] = {}
         values: dict[str, Any] = {}
@@ -101,7 +101,7 @@ class ReadOptions:
         return cls(**values, tls=tls_settings(options))
 
 
-# What those who come from Kafka's connector write, and no likeness of names leads from.
+# Options of Kafka's connector whose names are not similar to the ones here.
 KAFKAS = {
     "kafka.bootstrap.servers": ["nameserver"],
     "kafka.sasl.jaas.config": ["accessKey", "secretKey"],
@@ -155,14 +155,16 @@ _OF_PATHS = ("message_index_enable", "retired_brokers", "store_path_commit_log")
 
 
 def report_idle(given: Mapping[str, tuple[str, str]], fields: Collection[str], reason: str) -> None:
-    """Log which of ``fields`` are given and have no effect here: a program may give all reads the same options."""
+    """Log the given options among ``fields``, which have no effect here. They are allowed, so that reads can share
+    options.
+    """
     for field in fields:
         if field in given:
             _LOGGER.warning("the option %s is ignored: %s", given[field][0], reason)
 
 
 def _check_kind(values: dict[str, Any], given: dict[str, tuple[str, str]], *, streaming: bool) -> None:
-    """What only a batch, or only a stream, can have, or has an effect in."""
+    """Refuse or report options that belong only to a stream or only to a batch."""
     if streaming:
         for field in ("ending_offsets", "ending_timestamp_ms", "ending_offsets_by_timestamp"):
             if field in given:
@@ -178,10 +180,10 @@ def _check_kind(values: dict[str, Any], given: dict[str, tuple[str, str]], *, st
             raise ConfigError(*given[field], f"not {word} ({number}) in a batch, which would be empty")
 
 
-# Option, field, and how its text is read.
+# Option, field, and the parser of its text.
 _TABLE: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("path", "path", texts.paths),
-    ("paths", "path", texts.paths),  # what load([…, …]) becomes
+    ("paths", "path", texts.paths),  # from load([…, …])
     ("nameserver", "nameserver", texts.addresses),
     ("subscribe", "subscribe", texts.names),
     ("topic", "subscribe", texts.names),

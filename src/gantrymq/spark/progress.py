@@ -1,7 +1,7 @@
-"""How far a stream is behind its queues, out of a query's progress.
+"""Derives from a query's progress how far a stream is behind its queues.
 
-Spark's API for Python sources has no metrics of a source's own, so what Kafka's connector reports as such is worked out
-of the two offsets that Spark does report: where the last batch ended, and where the queues ended then.
+Spark's API for Python sources has no metrics. The figures that Kafka's connector reports are therefore computed from
+the two offsets that Spark does report: the end of the last batch, and the end of the queues at that time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gantrymq.spark.plan.origin import Offsets
 
 
 def offsets_behind(source: Mapping[str, Any]) -> dict[str, float]:
-    """Messages that wait, over the queues of one of ``query.lastProgress["sources"]``.
+    """The number of unread messages, over the queues of one of ``query.lastProgress["sources"]``.
 
     The names are those of Kafka's connector: ``minOffsetsBehindLatest``, ``maxOffsetsBehindLatest``,
     ``avgOffsetsBehindLatest``, and ``offsetsBehindLatest`` for all queues together. Empty before the first batch.
@@ -33,6 +33,6 @@ def offsets_behind(source: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _offsets(value: Any) -> Offsets:
-    """Spark gives offsets as texts or as objects, by the way one asks."""
+    """Parse offsets, which Spark returns as texts or as objects."""
     found = json.loads(value) if isinstance(value, str) else value
     return from_json(found) if isinstance(found, dict) else {}

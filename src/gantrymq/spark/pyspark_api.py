@@ -1,7 +1,7 @@
-"""PySpark's API for Python data sources, of which older releases have less; docs/spark.md has the matrix.
+"""PySpark's API for Python data sources, which is smaller in older releases; docs/spark.md has the matrix.
 
-A class that the installed PySpark does not have is replaced by an empty one: nothing is an instance of it, and it is
-never made. What needs such a class is refused by name where it is asked for.
+A class that the installed PySpark lacks is replaced by an empty one, of which no instance exists. A feature that needs
+such a class is refused with the required version.
 """
 
 from __future__ import annotations
@@ -71,16 +71,16 @@ else:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark compares a batch's with, field by field."""
+    """The Arrow schema that Spark compares with each batch, field by field."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    # With the zone where it can be given: newer releases take the session's otherwise, older ones know UTC alone.
+    # Pass the zone if possible: newer releases default to the session's, older ones know only UTC.
     zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
     return to_arrow_schema(schema, **zone)
 
 
 def has_stream_limits() -> bool:
-    """Whether a stream is told where its next batch begins, and its limits: since PySpark 4.2."""
+    """Whether Spark passes the start of a batch and limits to a stream: since PySpark 4.2."""
     return ReadLimit.__module__.startswith("pyspark.")
 
 
@@ -90,5 +90,5 @@ def has_stream_writers() -> bool:
 
 
 def needs(feature: str, version: str) -> GantrymqError:
-    """The error for what the installed PySpark cannot do."""
+    """The error for a feature that the installed PySpark lacks."""
     return GantrymqError(f"{feature} needs PySpark {version} or newer; this is {pyspark.__version__}")

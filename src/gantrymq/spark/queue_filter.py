@@ -1,4 +1,4 @@
-"""Which queues the records of the log belong to, and whether these records are wanted."""
+"""Selects the records of a log by the queues that they belong to."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _NOTHING = Bounds(0, 0, 0)
 class QueueFilter:
     """Decides once for each queue, however many records it has.
 
-    Wanted are the records of the queues in ``bounds``, within them; without bounds, those that ``selection`` takes.
-    Records that enter no queue are never wanted: prepared and rolled-back ones, and those whose topic or queue id
-    no queue can have.
+    Selected are the records of the queues in ``bounds``, within them. Without bounds ``selection`` decides. Records
+    that enter no queue are never selected: prepared and rolled-back ones, and those with an impossible topic or queue
+    id.
     """
 
     def __init__(
@@ -39,16 +39,18 @@ class QueueFilter:
         self._are_whole = all(one.high == ENDLESS for one in given)
         self._last_begin = max((one.begin for one in given), default=0)
         self.keys: list[tuple[str | None, int]] = []
-        """The queue of each number given out so far: its topic, None where it is not wanted, and its id."""
+        """By queue number: (topic, queue id). The topic is None if the queue is not selected."""
         self.without_queue: list[tuple[str, int]] = []
-        """Queues of wanted topics that records say they are of, and that the store does not have."""
+        """Queues of selected topics that occur in records and that the store does not have."""
         self.behind_end: dict[int, int] = {}
-        """The numbers of queues that end in front of messages which the log has, and the last offset of those."""
+        """Queues that end although the log has later messages of them: queue number to the last offset of those
+        messages.
+        """
         self.topics = texts_array([])
-        """The topic of each number, as rows show it."""
+        """By queue number: the topic as rows show it."""
 
     def numbers(self, buffer: Bytes, columns: Int64s, count: int) -> Int64s:
-        """The number of each record's queue; -1 for one that enters none."""
+        """The number of each record's queue (int64, ``count`` long); -1 for a record that enters none."""
         numbers = np.empty(count, np.int64)
         done, code = 0, codes.STOP_TABLE_FULL
         while code == codes.STOP_TABLE_FULL:
@@ -60,7 +62,7 @@ class QueueFilter:
         return numbers
 
     def wanted(self, numbers: Int64s, columns: Int64s, base: int) -> NDArray[np.bool_]:
-        """For each record, of queue ``numbers``, whether it is wanted; their chunk lies at ``base`` of the log."""
+        """A mask of the selected records. ``numbers`` are their queues; their chunk begins at ``base`` of the log."""
         count = len(numbers)
         wanted: NDArray[np.bool_] = self._high[numbers] > 0
         if not self._are_whole:
@@ -68,18 +70,18 @@ class QueueFilter:
             wanted = (self._low[numbers] <= offsets) & (offsets < self._high[numbers])
             if (behind := self._end[numbers] <= offsets).any():
                 self._note_end(numbers, offsets, behind & (self._last[numbers] < columns[codes.POS, :count] + base))
-        if base < self._last_begin:  # most of a log lies behind it
+        if base < self._last_begin:  # for most of a log this is False
             wanted &= self._begin[numbers] <= columns[codes.POS, :count] + base
         return wanted
 
     def _note_end(self, numbers: Int64s, offsets: Int64s, behind: NDArray[np.bool_]) -> None:
-        """Take note of records ``behind`` the ends of their queues; older ones are of a topic that was deleted."""
+        """Note records behind the end of their queue. Older records are of a deleted topic and do not count."""
         for number in np.unique(numbers[behind]).tolist():
             last = int(offsets[behind & (numbers == number)].max())
             self.behind_end[number] = max(last, self.behind_end.get(number, last))
 
     def _learn(self) -> None:
-        """Take note of the queues that are new in the table."""
+        """Learn the queues that are new in the table."""
         known = (self._low, self._high, self._begin, self._end, self._last)
         bounds = np.stack([side[:-1] for side in known], axis=1).tolist()
         for number in range(len(self.keys), queue_count(self._table)):
@@ -89,7 +91,7 @@ class QueueFilter:
             shown = self._selection.shown_topic(topic) if can_be else None
             self.keys.append((shown, queue_id))
             bounds.append(_NOTHING if shown is None else self._bounds_of(shown, queue_id))
-        bounds.append(_NOTHING)  # the last one answers for number -1
+        bounds.append(_NOTHING)  # the last element serves number -1
         self._low, self._high, self._begin, self._end, self._last = np.array(bounds, np.int64).T
         self.topics = texts_array([topic or "" for topic, _ in self.keys])
 

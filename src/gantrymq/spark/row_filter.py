@@ -1,4 +1,4 @@
-"""Which records of wanted queues are wanted themselves: by what stands in them, decided before columns are made."""
+"""Selects records of selected queues by their contents, before columns are made."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _ROWS = {
 class RowFilter:
     """Conditions that must all hold; picklable.
 
-    ``ranges`` hold the least and the greatest value of a number of the record (phy_offset, store_timestamp_ms; None:
-    any). ``tags`` and ``keys``: the record has one of them.
+    ``ranges`` are (name, least, greatest) for a number of the record (phy_offset or store_timestamp_ms); None means no
+    limit. ``tags`` and ``keys``: the record has one of them.
     """
 
     ranges: tuple[tuple[str, int | None, int | None], ...] = ()
@@ -33,13 +33,13 @@ class RowFilter:
         return bool(self.ranges or self.tags or self.keys)
 
     def bounds(self, name: str) -> tuple[int | None, int | None]:
-        """The least and the greatest value that all conditions on a number leave."""
+        """The least and the greatest value of a number that satisfy all conditions."""
         least = [low for one, low, _ in self.ranges if one == name and low is not None]
         most = [high for one, _, high in self.ranges if one == name and high is not None]
         return max(least, default=None), min(most, default=None)
 
     def __and__(self, other: RowFilter) -> RowFilter:
-        """Both."""
+        """The conjunction of two filters."""
         return RowFilter(
             self.ranges + other.ranges,
             self.tags + other.tags,
@@ -47,7 +47,7 @@ class RowFilter:
         )
 
     def apply(self, batch: Any) -> Any:
-        """The records of a LogBatch that are wanted."""
+        """The records of a LogBatch that pass."""
         for name, low, high in self.ranges:
             batch = batch.take(_within(batch.row(_ROWS[name]), low, high))
         for tags in self.tags:
@@ -58,7 +58,7 @@ class RowFilter:
 
 
 def tag_filter(expression: str | None, keys: tuple[str, ...] | None) -> RowFilter:
-    """The options ``tags`` ("A || B", or * for all) and ``keys``."""
+    """The filter of the options ``tags`` ("A || B", or * for all) and ``keys``."""
     tags = frozenset(one.strip() for one in (expression or "").split("||") if one.strip())
     by_tag = (tags,) if tags and "*" not in tags else ()
     return RowFilter(tags=by_tag, keys=(frozenset(keys),) if keys else ())

@@ -1,7 +1,7 @@
-"""What a partition is made of: pieces of a log, or stretches of a live cluster's queues.
+"""The contents of a partition: pieces of a log, or slices of a live cluster's queues.
 
-Runs are made on the driver, pickled, and read on executors.
-:func:`split_proportionally` divides a limit of rows between queues.
+Runs are made on the driver, pickled, and read on executors. :func:`split_proportionally` divides a limit of rows
+between queues.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ K = TypeVar("K")
 
 
 def usable_cores() -> int:
-    """How many processors this process may use."""
+    """The number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def split_proportionally(waiting: Mapping[K, int], rows: int) -> dict[K, int]:
-    """How many of ``rows`` each gives: as its share of what waits is, rounded down, but at least one.
+    """Divide ``rows`` in proportion to the waiting rows of each key, rounded down, but at least one row each.
 
-    So whoever has something waiting is read from at every trigger, as with Kafka's connector, and all of them together
-    may give more than ``rows`` where they are many.
+    So every key with waiting rows is read at every trigger, as with Kafka's connector. With many keys the sum may
+    exceed ``rows``.
     """
     total = sum(waiting.values())
     return {key: min(max(rows * count // total, 1), count) if count else 0 for key, count in waiting.items()}
@@ -41,12 +41,11 @@ ENDLESS = (1 << 63) - 1
 
 
 class Bounds(NamedTuple):
-    """What is wanted of a queue: the offsets from ``low`` to before ``high``, at or behind ``begin`` in the log.
+    """The selected messages of a queue: offsets from ``low`` to before ``high``, at or behind ``begin`` in the log.
 
-    In front of that the log may have the same offsets once more, of a topic of that name that was deleted. Of a queue
-    that is wanted as a whole ``high`` is ENDLESS.
-
-    ``end`` is the offset at which the queue ended when this was planned, and ``last`` where its last message lies.
+    In front of ``begin`` the log may have the same offsets of a deleted topic of that name. ``high`` is ENDLESS if the
+    queue is selected as a whole. ``end`` is the offset at which the queue ended at planning, and ``last`` the physical
+    offset of its last message.
     """
 
     low: int
@@ -57,15 +56,15 @@ class Bounds(NamedTuple):
 
 
 QueueBounds = dict[tuple[str, int], Bounds]
-"""For each (topic, queue id) what is wanted of it."""
+"""The bounds of each (topic, queue id)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """The records of one commit log file from ``start`` to ``stop``, physical offsets at which records begin.
+    """The records of one commit log file from ``start`` to ``stop``, both physical offsets of record boundaries.
 
-    ``base`` is the offset of the file's first byte. ``stop`` may also be the end of the file. ``marks`` say what the
-    file held when the piece was planned.
+    ``base`` is the physical offset of the file's first byte. ``stop`` may also be the end of the file. ``marks`` are
+    fingerprints of the file at planning.
     """
 
     location: Location
@@ -77,9 +76,9 @@ class LogPiece:
 
 @dataclass(frozen=True, slots=True)
 class AuditPlan:
-    """How a run is compared with the queues of ``store``, of which it is one part of a stretch of the log.
+    """How a run is compared with the queues of ``store``. The run is one part of a stretch of the log.
 
-    ``is_first`` and ``is_last`` say which part.
+    ``is_first`` and ``is_last`` say whether it is the first or last part.
     """
 
     store: Location
@@ -90,10 +89,10 @@ class AuditPlan:
 
 @dataclass(frozen=True, slots=True)
 class LogRun:
-    """Pieces to be read one after the other, and which of their records are wanted.
+    """Pieces to read in order, and the selection of their records.
 
-    Those of the queues in ``bounds``, within them; without bounds, those that ``selection`` takes. Of these, the
-    ones that pass ``rows``. ``log_end`` is where the log ended when the run was planned. Without an ``audit`` (where
+    Selected are the records of the queues in ``bounds``, within them, or without bounds those that ``selection`` takes;
+    of these, the ones that pass ``rows``. ``log_end`` is the end of the log at planning. Without an ``audit`` (when
     only parts of the log are read) the records are not compared with the queues.
     """
 
@@ -106,13 +105,13 @@ class LogRun:
     audit: AuditPlan | None = None
 
 
-# A task costs Spark some 75 ms whatever it does, in which a core pulls some 40,000 small messages.
+# A task costs Spark about 75 ms, in which a core pulls about 40,000 small messages.
 LARGEST_RUN_ROWS = 500_000
 SMALLEST_RUN_ROWS = 20_000
 
 
 class QueueSlice(NamedTuple):
-    """The messages of a queue from offset ``low`` to before ``high``; ``shown`` is the topic as rows have it."""
+    """The messages of a queue from offset ``low`` to before ``high``; ``shown`` is the topic as rows show it."""
 
     queue: MessageQueue
     shown: str
@@ -122,7 +121,7 @@ class QueueSlice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PullRun:
-    """Slices of queues of one broker, to be read one after the other; wanted are the messages that pass ``rows``."""
+    """Slices of queues of one broker, to read in order. Messages must pass ``rows``."""
 
     broker: str
     slices: tuple[QueueSlice, ...]
@@ -132,10 +131,10 @@ class PullRun:
 def plan_pulls(
     slices: list[QueueSlice], rows: RowFilter | None, *, min_partitions: int, max_records: int | None
 ) -> list[PullRun]:
-    """The partitions that hold ``slices``: laid one behind the other, and cut into equal parts.
+    """Divide ``slices`` into partitions: laid end to end and cut into equal parts.
 
-    A small queue is no partition of its own, for a task costs Spark more than some thousand messages do; a large one
-    is several, which executors read at the same time.
+    A small queue does not get a partition of its own, because a task costs Spark more than a few thousand messages. A
+    large queue becomes several partitions, which executors read in parallel.
     """
     wanted = [one for one in sorted(slices, key=_order) if one.low < one.high]
     total = sum(one.high - one.low for one in wanted)
@@ -154,7 +153,7 @@ def plan_pulls(
 
 
 def _parts(begin: int, end: int, total: int, count: int) -> Iterator[tuple[int, int, int]]:
-    """Which of ``count`` equal parts of [0, total) [begin, end) lies in: (part, from, to)."""
+    """The parts of [begin, end) in ``count`` equal parts of [0, total): (part, from, to)."""
     while begin < end:
         part = ((begin + 1) * count - 1) // total
         stop = min(end, (part + 1) * total // count)

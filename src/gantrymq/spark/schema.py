@@ -1,7 +1,7 @@
-"""The columns of ``format("rocketmq")``, and which of them a read has without a schema.
+"""The columns of ``format("rocketmq")``, and the default columns of a read.
 
-A schema is a request to decode these columns and no others: Spark itself prunes nothing for a Python source. So the
-default has what most queries want and costs as little as what Kafka's connector gives; all others are asked for.
+A schema requests exactly its columns, because Spark prunes no columns of a Python source. The default therefore has the
+columns that most queries need and costs no more than those of Kafka's connector. All others must be requested.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gantrymq.errors import ConfigError
 
 
 class Column(NamedTuple):
-    """One column: its name and type, and whether it can be null."""
+    """The name and type of a column, and whether it can be null."""
 
     name: str
     type: DataType
@@ -62,9 +62,9 @@ _BY_NAME = {column.name: column for column in COLUMNS}
 
 
 def default_schema(columns: Collection[str] | None = None, *, properties: bool | None = None) -> StructType:
-    """The schema of a read without one: ``columns`` of the option of that name, or DEFAULT; raises ConfigError.
+    """The schema of a read without one: ``columns`` of the option of that name, or DEFAULT. Raises ConfigError.
 
-    ``properties`` says whether that column is among them; None leaves it to ``columns``.
+    ``properties`` adds or removes that column; None leaves it to ``columns``.
     """
     names = set(DEFAULT if columns is None else columns)
     if columns is not None and ALL in names:
@@ -76,7 +76,7 @@ def default_schema(columns: Collection[str] | None = None, *, properties: bool |
     if properties is not None:
         names = names | {_PROPERTIES} if properties else names - {_PROPERTIES}
     shown = [column for column in COLUMNS if column.name in names]
-    # In words, ``timestamp`` would be what the session's spark.sql.timestampType says.
+    # A DDL text would not do: its ``timestamp`` means whatever the session's spark.sql.timestampType says.
     return StructType([StructField(column.name, column.type) for column in shown])
 
 
@@ -85,7 +85,7 @@ def _nearest(name: str) -> str:
 
 
 def check_schema(schema: StructType) -> None:
-    """Raise ConfigError where ``schema`` names a column that is not there, or one of another type."""
+    """Raise ConfigError if ``schema`` has an unknown column, or one of another type."""
     if not schema.fields:
         raise ConfigError("schema", "", "at least one column")
     for field in schema.fields:
@@ -93,9 +93,9 @@ def check_schema(schema: StructType) -> None:
         shown = f"{field.name} {field.dataType.simpleString()}"
         if column is None:
             raise ConfigError("schema", shown, f"no such column; there is {_nearest(field.name)}")
-        # The simple string says nothing about nulls inside of arrays and maps: there never are any.
+        # The simple string omits nulls inside of arrays and maps, which never occur.
         if field.dataType.simpleString() != column.type.simpleString():
-            # The name of the type that it has in every session.
+            # A name of the type that is the same in every session.
             kind = "timestamp_ltz" if column.type == TimestampType() else column.type.simpleString()
             raise ConfigError("schema", shown, f"the column is {column.name} {kind}")
         if column.nullable and not field.nullable:

@@ -1,4 +1,4 @@
-"""Which queues a read takes, and how their topics are shown with a namespace.
+"""The selection of the queues of a read, and the names of their topics under a namespace.
 
 Source: NamespaceUtil.
 """
@@ -20,20 +20,20 @@ _PREFIXES = ("%RETRY%", "%DLQ%")
 
 
 class QueueKey(NamedTuple):
-    """A queue of a broker. ``topic`` is the topic as it is shown, without the namespace."""
+    """A queue of a broker. ``topic`` is the topic without the namespace."""
 
     broker: str
     topic: str
     queue_id: int
 
     def __str__(self) -> str:
-        """As messages name it."""
+        """The text for messages."""
         return f"topic {self.topic}, broker {self.broker}, queue {self.queue_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A choice of queues; picklable. Everything None: every queue of every topic."""
+    """A choice of queues; picklable. With everything None it is every queue of every topic."""
 
     topics: frozenset[str] | None = None
     pattern: str | None = None
@@ -42,7 +42,7 @@ class Selection:
 
     @classmethod
     def of(cls, options: ReadOptions) -> Selection:
-        """What the options choose."""
+        """The selection that the options make."""
         topics = None if options.subscribe is None else frozenset(options.subscribe)
         return cls(topics, options.subscribe_pattern, options.assign, options.namespace)
 
@@ -52,7 +52,7 @@ class Selection:
         return self.topics is None and self.pattern is None and self.queues is None
 
     def shown_topic(self, topic: str) -> str | None:
-        """The topic without the namespace, as rows and offsets have it; None where it is not wanted."""
+        """The topic without the namespace, as rows and offsets show it; None if it is not selected."""
         shown = _without_namespace(topic, self.namespace) if self.namespace else topic
         if shown is None or (self.topics is not None and shown not in self.topics):
             return None
@@ -63,38 +63,38 @@ class Selection:
         return shown
 
     def takes(self, key: QueueKey) -> bool:
-        """Whether a queue of a topic that is wanted is itself wanted."""
+        """Whether a queue of a selected topic is selected."""
         if self.queues is None:
             return True
         return not self.queues.isdisjoint({(key.topic, broker, key.queue_id) for broker in (None, key.broker)})
 
     def wants(self, key: QueueKey) -> bool:
-        """Whether a queue is wanted, and its topic."""
+        """Whether the topic and the queue are selected."""
         return self.shown_topic(with_namespace(key.topic, self.namespace)) is not None and self.takes(key)
 
     def named_topics(self) -> set[str] | None:
-        """The wanted topics as brokers know them; None where only a look at all topics tells."""
+        """The selected topics with their namespace; None if all topics must be listed to know them."""
         if self.topics is None and self.queues is None:
             return None
         shown = self.topics if self.topics is not None else {topic for topic, _, _ in self.queues or ()}
         return {with_namespace(topic, self.namespace) for topic in shown}
 
     def require_assigned(self, found: Collection[QueueKey]) -> None:
-        """Raise ConfigError where a queue that is assigned is not among those that were found."""
+        """Raise ConfigError if an assigned queue is not in ``found``."""
         for topic, broker, queue_id in sorted(self.queues or (), key=str):
             if not any(key[1:] == (topic, queue_id) and broker in (None, key.broker) for key in found):
                 where = f" of broker {broker}" if broker else ""
                 raise ConfigError("assign", f"{topic}: {queue_id}", f"a queue that is there{where}")
 
     def report_missing(self, found: Collection[QueueKey]) -> None:
-        """Log which topics are subscribed and have no queue among those that were found."""
+        """Log the subscribed topics without a queue in ``found``."""
         there = {key.topic for key in found}
         for topic in sorted((self.topics or frozenset()) - there):
             _LOGGER.warning("topic %s is not there; it is read as soon as it is", topic)
 
 
 def with_namespace(topic: str, namespace: str | None) -> str:
-    """The topic as brokers know it (NamespaceUtil.wrapNamespace)."""
+    """The topic with its namespace, as brokers know it (NamespaceUtil.wrapNamespace)."""
     if not namespace:
         return topic
     prefix = next((one for one in _PREFIXES if topic.startswith(one)), "")

@@ -1,7 +1,7 @@
 """The data source as Spark sees it: its name, its schema, its readers and writers.
 
-Spark makes one for each ``load()``, in a Python process beside the driver, and asks it for a reader when a query is
-planned. Neither opens the store longer than it takes; only a stream keeps it open.
+Spark creates one for each ``load()``, in a Python process beside the driver, and asks it for a reader when it plans a
+query. A batch opens the store only for planning; a stream keeps it open.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class RocketMQDataSource(DataSource):
-    """``format("rocketmq")``; options and columns stand in docs/spark.md."""
+    """``format("rocketmq")``; docs/spark.md describes its options and columns."""
 
     @classmethod
     def name(cls) -> str:
@@ -42,7 +42,7 @@ class RocketMQDataSource(DataSource):
     def schema(self) -> StructType:
         """The columns of a read without a schema of its own. Raises ConfigError, NotAStoreError.
 
-        Options and path are looked at here so that ``load()`` fails, not the first action.
+        Options and path are checked here so that ``load()`` fails, not the first action.
         """
         options = ReadOptions.parse(self.options)
         schema = default_schema(options.columns, properties=options.include_properties)
@@ -50,13 +50,13 @@ class RocketMQDataSource(DataSource):
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch reader of the columns in ``schema``; raises ConfigError, NotAStoreError."""
+        """A batch reader of the columns in ``schema``. Raises ConfigError, NotAStoreError."""
         options = ReadOptions.parse(self.options, streaming=False)
         _require_origin(options)
         check_schema(schema)
-        # Only where it is asked for: Spark 4.3 keeps what filters left for all uses of a loaded DataFrame, and others
-        # of them would miss rows. And it refuses a reader with filters where its setting is off. It is on where this
-        # process is the one that Spark starts for pushing filters down.
+        # Push filters only on request: Spark 4.3 keeps the filtered reader for all uses of a loaded DataFrame, so that
+        # other uses would miss rows. Spark also refuses a reader with filters if its setting is off. The setting is on
+        # in the process that Spark starts for pushing filters down.
         pushes = options.filter_pushdown and _PUSHDOWN_WORKER in sys.modules
         return FilteringReader(options, schema) if pushes else RocketMQReader(options, schema)
 
@@ -90,7 +90,7 @@ def _checked_write(given: Mapping[str, str], schema: StructType, *, overwrite: b
 
 
 def _require_origin(options: ReadOptions) -> None:
-    """Raise NotAStoreError where a path holds no store, ConfigError where certificates cannot be loaded."""
+    """Raise NotAStoreError if a path holds no store, ConfigError if certificates cannot be loaded."""
     if options.path:
         from gantrymq.spark.locations import find_stores
 

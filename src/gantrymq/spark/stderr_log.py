@@ -1,4 +1,4 @@
-"""What a starting Spark says, which its launcher prints whatever its own settings are."""
+"""Redirects the output of a starting Spark, which its launcher prints regardless of its log settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gantrymq.errors import GantrymqError
 
 @contextmanager
 def stderr_into(log: Path) -> Iterator[None]:
-    """What is started in the ``with`` block says what it has to say into ``log``."""
+    """Write the standard error of processes that the ``with`` block starts to ``log``."""
     kept = os.dup(2)
     with log.open("ab") as file:
         os.dup2(file.fileno(), 2)
@@ -24,5 +24,5 @@ def stderr_into(log: Path) -> Iterator[None]:
 
 
 def not_started(reason: str) -> GantrymqError:
-    """The error that says so, with what there is to do about it."""
+    """The error for a Spark that does not start, with advice."""
     return GantrymqError(f"Spark does not start: {reason}; it needs Java 17 or newer, see JAVA_HOME")

@@ -1,4 +1,4 @@
-"""TLS to name servers and brokers: the client's keys of RocketMQ's tls.properties, as options of a read and of a write.
+"""TLS to name servers and brokers: the client keys of RocketMQ's tls.properties as options of reads and writes.
 
 Source: TlsSystemConfig.
 """
@@ -28,14 +28,14 @@ _KEYS = {key.lower(): key for key in _READ} | {"usetls": ENABLE}
 
 
 def is_tls_option(name: str) -> bool:
-    """Whether an option is one of TLS, as ``tls.…`` or ``useTLS``; Spark's names know no upper and lower case."""
+    """Whether an option is a TLS option (``tls.…`` or ``useTLS``). Spark ignores case in names."""
     return name.lower().startswith("tls.") or name.lower() in _KEYS
 
 
 def tls_settings(given: Mapping[str, str]) -> TlsSettings:
-    """What the options of TLS in ``given`` say, as tls.properties does; raises ConfigError.
+    """The TLS options in ``given`` as settings of tls.properties. Raises ConfigError.
 
-    What would have no effect is refused: who names certificates wants them to be used.
+    Options without an effect are refused, because a user who names certificates expects them to be used.
     """
     found: dict[str, str] = {}
     for name, text in given.items():

@@ -3,8 +3,8 @@
     from gantrymq.spark.pipelines import rebuild_on_spark
     rebuild_on_spark(spark, "/data/store")
 
-The executors share the store's files with the driver, under the same paths. What a job does, and its report, are those
-of :mod:`gantrymq.tools`; nothing comes to the driver that grows with the messages.
+The executors share the store's files with the driver, under the same paths. A job does and reports the same as its tool
+in :mod:`gantrymq.tools`. No data that grows with the number of messages comes to the driver.
 """
 
 from typing import TYPE_CHECKING, Any

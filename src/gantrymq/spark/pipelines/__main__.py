@@ -1,6 +1,6 @@
-"""``python -m gantrymq.spark.pipelines STORE REPORT.html``: what is in a store, as a page.
+"""``python -m gantrymq.spark.pipelines STORE REPORT.html``: the analysis of a store as a page.
 
-Spark's settings come from where ``spark-submit`` and ``SPARK_CONF_DIR`` have them.
+Spark's settings come from ``spark-submit`` and ``SPARK_CONF_DIR``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _USAGE = "usage: python -m gantrymq.spark.pipelines STORE REPORT.html"
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page; returns the exit code."""
+    """Write the page. Returns the exit code."""
     if len(arguments) != 2:
         print(_USAGE, file=sys.stderr)
         return 2
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
 
     store, report = arguments
     try:
-        # Spark says what it has to say by itself: whoever submits a program has set up where to.
+        # Spark's own output stays as it is: a program for spark-submit has its logging configured already.
         session = SparkSession.builder.appName("gantrymq").getOrCreate()
     except (PySparkException, OSError) as error:
         print(f"gantrymq: {not_started(str(error))}", file=sys.stderr)

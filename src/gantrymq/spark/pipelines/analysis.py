@@ -1,10 +1,10 @@
-"""What is in a store, as DataFrames: sizes, the largest messages, skew, and where queues are out of order.
+"""Statistics of a store as DataFrames: sizes, the largest messages, skew, and queues that are out of order.
 
     analysis = analyze(spark, "/data/store")
     analysis.topics.show()
 
-Everything is read through ``format("rocketmq")`` and nothing is computed before it is asked for. Each frame reads the
-columns that it needs; :func:`gantrymq.spark.pipelines.report.write_analysis` asks for all of them at once.
+Everything is read through ``format("rocketmq")``, lazily. Each frame reads only the columns that it needs;
+:func:`gantrymq.spark.pipelines.report.write_analysis` reads them all at once.
 
 Thread rule: the driver's thread.
 """
@@ -30,16 +30,16 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class StoreAnalysis:
-    """Sizes are of records as they are stored, in bytes; times are UTC.
+    """The frames of an analysis. Sizes are of stored records, in bytes; times are UTC.
 
-    ``topics``: topic, messages, bytes, median_bytes, largest_bytes, compressed (messages), queues, first, last.
-    ``hours``: topic, hour (timestamp), messages, bytes.
-    ``tags``: topic, tags (null: without), messages, bytes.
-    ``queues``: broker, topic, queue_id, messages, bytes, share (of the topic's messages).
-    ``keys``: topic, key, messages, share; each topic's most frequent keys.
-    ``largest``: topic, broker, queue_id, queue_offset, msg_id, size, store_timestamp, phy_offset.
-    ``disorder``: broker, topic, queue_id, kind, times, first_phy_offset. What a queue must not do in the order of the
-    log: ``offset-repeated``, ``offset-back``, ``offset-missing``, ``time-back``.
+    - ``topics``: topic, messages, bytes, median_bytes, largest_bytes, compressed (messages), queues, first, last.
+    - ``hours``: topic, hour (timestamp), messages, bytes.
+    - ``tags``: topic, tags (null: without), messages, bytes.
+    - ``queues``: broker, topic, queue_id, messages, bytes, share (of the topic's messages).
+    - ``keys``: topic, key, messages, share; each topic's most frequent keys.
+    - ``largest``: topic, broker, queue_id, queue_offset, msg_id, size, store_timestamp, phy_offset.
+    - ``disorder``: broker, topic, queue_id, kind, times, first_phy_offset. Kinds of disorder of a queue in the order of
+      the log: ``offset-repeated``, ``offset-back``, ``offset-missing``, ``time-back``.
     """
 
     topics: DataFrame
@@ -51,34 +51,34 @@ class StoreAnalysis:
     disorder: DataFrame
 
     def frames(self) -> dict[str, DataFrame]:
-        """All of them by their names."""
+        """All frames by their names."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
 
 def analyze(spark: SparkSession, path: str, options: Mapping[str, str] | None = None) -> StoreAnalysis:
-    """Look into the store or stores at ``path``; ``options`` are those of ``format("rocketmq")``.
+    """Analyze the store or stores at ``path``; ``options`` are those of ``format("rocketmq")``.
 
-    Damage inside of the log is passed over, unless ``options`` say otherwise. Raises ConfigError, NotAStoreError.
+    Damage inside of the log is skipped, unless ``options`` say otherwise. Raises ConfigError, NotAStoreError.
     """
     return of_messages(read_messages(spark, path, options))
 
 
 def read_messages(spark: SparkSession, path: str, options: Mapping[str, str] | None = None) -> DataFrame:
-    """The columns that an analysis needs; arguments as with :func:`analyze`. Raises ConfigError, NotAStoreError."""
+    """Read the columns that an analysis needs; arguments as for :func:`analyze`. Raises ConfigError, NotAStoreError."""
     from gantrymq.spark.locations import find_stores
     from gantrymq.spark.options import ReadOptions
 
     given = dict(options or {})
-    named = {name.lower() for name in given}  # Spark's options know no upper and lower case
+    named = {name.lower() for name in given}  # Spark's options ignore case
     given |= {name: text for name, text in _OPTIONS.items() if name.lower() not in named}
-    # Here, for what Spark's own process raises later is an error of Spark.
+    # Check here, because errors in Spark's own process arrive as Spark's errors.
     parsed = ReadOptions.parse({**given, "path": path}, streaming=False)
     find_stores(parsed.path, parsed.broker_name, parsed.store_path_commit_log)
     return spark.read.format("rocketmq").schema(COLUMNS).options(**given).load(path)
 
 
 def of_messages(messages: DataFrame) -> StoreAnalysis:
-    """The same of any rows with these columns."""
+    """The analysis of any rows with these columns."""
     return StoreAnalysis(
         _topics(messages),
         _hours(messages),
@@ -117,7 +117,7 @@ def _topics(messages: DataFrame) -> DataFrame:
 def _hours(messages: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
-    # Hours of UTC, whatever the time zone of the session.
+    # Hours of UTC, regardless of the session's time zone.
     hour = f.timestamp_seconds(f.floor(f.unix_seconds("store_timestamp") / _HOUR_S) * _HOUR_S).alias("hour")
     return messages.groupBy("topic", hour).agg(*_counted()).orderBy("hour", "topic")
 

@@ -20,7 +20,7 @@ _BAR_HEIGHT = 24
 
 
 def analysis_figures(rows: Mapping[str, Rows]) -> dict[str, list[Figure]]:
-    """Those of each section of the page; ``rows`` are those of ``page_rows``."""
+    """The figures of each section of the page. ``rows`` is the result of ``page_rows``."""
     return {
         "sizes": _sizes(rows["topics"], rows["totals"][0]["bytes"]),
         "times": _times(rows["topics"], rows["hours"], rows["totals"][0]["first"]),
@@ -56,7 +56,7 @@ def _sizes(topics: Rows, whole: int) -> list[Figure]:
 
 
 def _times(topics: Rows, hours: Rows, first: datetime | None) -> list[Figure]:
-    """``hours`` are all since ``first``, or the newest of them."""
+    """``hours`` are all hours since ``first``, or the newest of them."""
     if not hours:
         return []
     by_hour: Counter[datetime] = Counter()

@@ -1,8 +1,8 @@
-"""Exporting on Spark: the rows of :mod:`gantrymq.tools.export`, below the same directories.
+"""Export on Spark: the rows of :mod:`gantrymq.tools.export`, in the same directories.
 
-The driver finds out which part of the log is wanted; executors write it, each task the files of some neighbouring log
-files. So there are more files than one machine makes, and their names in a directory still follow the log. A task that
-is repeated writes the same files again. All of it lies in an unfinished directory until the driver gives it its name.
+The driver plans which part of the log is selected. Executors write it; each task writes the files of some consecutive
+log files. There are more files than on one machine, but their names in a directory still follow the log. A repeated
+task writes the same files again. Everything is in an unfinished directory until the driver renames it.
 
 Thread rule: the driver's thread.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Neighbouring files of the log, for one task."""
+    """Consecutive files of the log, for one task."""
 
     number: int
     files: list[LogFile]
@@ -49,7 +49,7 @@ def export_on_spark(
     given: Collection[str] = (),
     decompress: bool = True,
 ) -> ExportReport:
-    """As :func:`gantrymq.tools.export.export_store`; raises StoreError too, where Spark gives up."""
+    """As :func:`gantrymq.tools.export.export_store`; also raises StoreError if the Spark job fails."""
     path, target = Path(path).absolute(), Path(target).absolute()
     export = partial(_export, spark)
     return export_store(path, target, kind, selection, config, given=given, decompress=decompress, export=export)
@@ -77,7 +77,7 @@ def _export(
         report.undecodable_places |= part.undecodable_places
         for topic, rows in part.topics.items():
             report.topics[topic] = report.topics.get(topic, 0) + rows
-    for left in root.glob("*/*/.*.tmp"):  # of attempts that were killed
+    for left in root.glob("*/*/.*.tmp"):  # left by killed attempts
         left.unlink(missing_ok=True)
     return joined(plan.files, [found for _, parts, _ in done for found in parts]), runs.by_queue
 

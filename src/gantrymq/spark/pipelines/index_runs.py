@@ -1,7 +1,7 @@
-"""Index entries on shared files, in the order of the log, and the runs of them that fill an index file each.
+"""Staged index entries on shared files, in the order of the log, and their division into index files.
 
-The entries of each log file are staged in a file of their own. How many there are then says which entries each index
-file has, and so its tasks need nothing of each other: a header only wants to know where the file before ended.
+The entries of each log file are staged in a file of their own. Their counts determine which entries each index file
+has, so its tasks are independent: a header needs only the end of the file before it.
 
 Thread rule: a task's own; :func:`plan_runs` is the driver's.
 """
@@ -43,7 +43,7 @@ class StagedEntries:
 
 @dataclass(frozen=True, slots=True)
 class IndexRun:
-    """The entries of one index file, as (staged file, first entry, how many); ``before`` is the last one in front."""
+    """The entries of one index file, as (staged file, first entry, count); ``before`` has the last entry in front."""
 
     name: str
     pieces: tuple[tuple[Path, int, int], ...]
@@ -51,9 +51,9 @@ class IndexRun:
 
 
 class EntryStage:
-    """Writes the entries of one log file, below ``directory``; raises DiskFullError, DiskError, StorePermissionError.
+    """Stages the entries of one log file below ``directory``. Raises DiskFullError, DiskError, StorePermissionError.
 
-    Entries wait in memory, so that flushing and closing the file may find the disk full as well.
+    Entries are buffered, so flushing and closing the file may also find the disk full.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -62,7 +62,7 @@ class EntryStage:
         self._count = 0
 
     def __enter__(self) -> EntryStage:
-        """Begin."""
+        """Create the file."""
         with named_errors(self._path):
             self._file: BinaryIO = self._path.open("wb")
         return self
@@ -73,21 +73,21 @@ class EntryStage:
             self._file.close()
 
     def add(self, batch: RecordBatch) -> None:
-        """The entries of a batch whose places are believed."""
+        """Add the entries of a batch, whose PHY_OFFSET column must be corrected already (``believe_places``)."""
         entries = np.stack(index_entries(batch), axis=1)
         with named_errors(self._path, entries.nbytes):
             self._file.write(entries.tobytes())
         self._count += len(entries)
 
     def staged(self) -> StagedEntries:
-        """What has been written."""
+        """The staged file, flushed."""
         with named_errors(self._path, io.DEFAULT_BUFFER_SIZE):
             self._file.flush()
         return StagedEntries(self._path, self._count)
 
 
 def plan_runs(stages: Sequence[StagedEntries], entries_a_file: int) -> list[IndexRun]:
-    """Which entries go into which index file, of room for ``entries_a_file``; reads a number or two for each."""
+    """Divide the entries into index files of ``entries_a_file`` entries. Reads the first and last entry of each."""
     runs: list[IndexRun] = []
     before, name = IndexHeader(), ""
     for pieces in _cut(stages, entries_a_file):
@@ -124,9 +124,9 @@ def _entry(piece: tuple[Path, int, int], number: int) -> tuple[int, int, int]:
 
 
 def write_index_file(run: IndexRun, directory: Path, config: MessageStoreConfig) -> tuple[Path, int]:
-    """Make the file of a run, durable, in a directory of its own below ``directory``.
+    """Write the file of a run durably, in a directory of its own below ``directory``.
 
-    Returns its path and the store time of its last entry (ms). Raises DiskFullError.
+    Returns its path and the store time of its last entry in ms. Raises DiskFullError.
     """
     fs, slots, entries = RealFileSystem(), config.max_hash_slot_num, config.max_index_num
     target = directory / f"index-{uuid.uuid4().hex}"

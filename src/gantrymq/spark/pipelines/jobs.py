@@ -1,8 +1,8 @@
-"""Work for executors: a task for each item, and what the tasks found out brought back.
+"""Runs one task for each item on executors, and collects the results.
 
-A result is one pickled value for each item, so it must not grow with the messages. An error of gantrymq comes back as
-it was raised, with no second try: a full disk, say, is as full the next time. Anything else is Spark's: it tries again
-and in the end the job fails.
+A result is one pickled value for each item, so it must not grow with the messages. An error of gantrymq is raised on
+the driver as it was, without a retry, because a full disk would still be full. Other errors are left to Spark, which
+retries the task and finally fails the job.
 
 Thread rule: the driver's thread.
 """
@@ -32,14 +32,14 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 STEP = "Spark's tasks"
 _RESULT = "result"
-TASK_BYTES = 256 << 20  # what a task costs Spark is some 100 MB of reading
+TASK_BYTES = 256 << 20  # starting a task costs as much as reading about 100 MB
 _TASKS_A_CORE = 3
 _LOOK_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """An error on its way to the driver: exceptions with a constructor of their own do not pickle."""
+    """An error on its way to the driver. Exceptions with their own constructor cannot be pickled."""
 
     kind: type[GantrymqError]
     text: str
@@ -57,12 +57,12 @@ class _Failure:
 
 
 def packed(value: object) -> bytes:
-    """A result on its way to the driver."""
+    """Pickle a result for the driver."""
     return pickle.dumps(value)
 
 
 def guarded(results: Callable[[], Iterable[Value]], pack: Callable[[Value | _Failure], Any]) -> Iterator[Any]:
-    """``pack`` of each result, and of the error that ended them."""
+    """Yield ``pack`` of each result, and of the error that ended them."""
     try:
         yield from map(pack, results())
     except GantrymqError as error:
@@ -76,10 +76,10 @@ def each(
     size_bytes: Callable[[Item], int],
     mount: Mount,
 ) -> list[Value]:
-    """``task(item)`` of every item, in their order; each runs on some executor, perhaps more than once.
+    """Return ``task(item)`` of every item, in order. Each runs on some executor, perhaps more than once.
 
-    ``size_bytes(item)`` is how much a task reads or writes, ``mount`` what it requires of its host. Raises what
-    ``task`` raises of gantrymq's, StoreError where a host has other files or where Spark gives up.
+    ``size_bytes(item)`` is what a task reads or writes, ``mount`` what it requires of its host. Raises the errors of
+    gantrymq that ``task`` raises, and StoreError if a host has other files or the Spark job fails.
     """
     groups = worth_a_task(items, size_bytes)
     if not groups:
@@ -101,7 +101,7 @@ def _mounted(mount: Mount, task: Callable[[Item], Value], items: Sequence[Item])
 
 
 def worth_a_task(items: Sequence[Item], size_bytes: Callable[[Item], int]) -> list[list[Item]]:
-    """The items in groups of neighbours, each enough work to start a task for."""
+    """The items in groups of neighbours, each large enough for a task."""
     groups: list[list[Item]] = []
     room = 0
     for item in items:
@@ -114,18 +114,18 @@ def worth_a_task(items: Sequence[Item], size_bytes: Callable[[Item], int]) -> li
 
 
 def numbers(spark: SparkSession, count: int) -> DataFrame:
-    """The numbers of ``count`` items, each in a partition of its own."""
+    """The numbers of ``count`` items, each in its own partition."""
     return spark.range(0, count, 1, count)
 
 
 def item_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
-    """What :func:`numbers` gives a task."""
+    """The item numbers that a task gets from :func:`numbers`."""
     for batch in batches:
         yield from batch.column(0).to_pylist()
 
 
 def collected(frame: DataFrame, *names: str) -> list[tuple[Any, ...]]:
-    """(columns ``names`` …, result) of every row; raises the first error among the results."""
+    """(columns ``names`` …, result) of every row. Raises the first error among the results."""
     from pyspark.errors import PySparkException
 
     try:
@@ -140,12 +140,12 @@ def collected(frame: DataFrame, *names: str) -> list[tuple[Any, ...]]:
 
 
 def reduce_tasks(spark: SparkSession, read_tasks: int) -> int:
-    """Into how many partitions to shuffle what so many tasks read."""
+    """The number of partitions for the shuffle after ``read_tasks`` tasks."""
     return min(read_tasks, spark.sparkContext.defaultParallelism * _TASKS_A_CORE)
 
 
 def _last_line(error: Exception) -> str:
-    """The line of a Python worker's traceback that says what happened."""
+    """The line of a Python worker's traceback that has the error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     named = [line for line in lines if "Error" in line.split(":", 1)[0] and not line.startswith(("at ", "["))]
     return (named or lines or [type(error).__name__])[-1]
@@ -153,7 +153,7 @@ def _last_line(error: Exception) -> str:
 
 @contextmanager
 def watched(spark: SparkSession, report: Callable[[str, int, int], None] | None) -> Iterator[None]:
-    """Tell ``report(step, done, total)`` of the tasks that the ``with`` block lets Spark do."""
+    """Call ``report(step, done, total)`` with the counts of the Spark tasks that the ``with`` block starts."""
     if report is None:
         yield
         return

@@ -1,9 +1,9 @@
-"""Does the host of an executor show the files and directories that the driver works on?
+"""Checks that an executor's host has the files and directories that the driver works on.
 
-Paths go to executors, files do not: a disk that is not mounted there, or a mount of something else, would be read as an
-empty or a damaged store, or would take what was written, and nobody would see that it is missing. So a task compares
-the log files that it is about to read with what the driver saw, and one that writes looks for a file that the driver
-has put into the directory for that.
+Executors get paths, not files. A disk that is not mounted, or a mount of something else, would be read as an empty or a
+damaged store, or would receive output that is then missing, without an error. A task therefore compares the log files
+that it is about to read with the fingerprints of the driver, and a writing task looks for a file that the driver has
+put into the directory for this purpose.
 
 Thread rule: the driver's thread, and a task's own.
 """
@@ -30,8 +30,8 @@ from gantrymq.tools.read.log_reader import LogFile
 class Mount:
     """What a task requires of its host; picklable.
 
-    ``marks`` are the beginnings of log files, by their paths, where they can be read and are written. ``tokens`` are
-    files that the driver has put into directories that tasks write into.
+    ``marks`` are fingerprints of the beginnings of log files, by path, for files that are readable and not empty.
+    ``tokens`` are files that the driver has put into the directories that tasks write to.
     """
 
     log: Location
@@ -41,7 +41,7 @@ class Mount:
 
     @classmethod
     def of(cls, files: Sequence[LogFile]) -> Mount:
-        """The mount of a log with these files, which lie in one directory or several."""
+        """The mount of a log with these files, in one directory or several."""
         directories = tuple(dict.fromkeys(str(file.path.parent) for file in files)) or ("",)
         marks = {file.path: mark for file in files if (mark := _mark(file)) is not None}
         named = (file for file in reversed(files) if file.path.name == offset_name(file.base) and file.path in marks)
@@ -50,7 +50,9 @@ class Mount:
         return cls(Location(directories[0], None, directories if len(directories) > 1 else ()), marks, end)
 
     def require(self, items: Sequence[object] = ()) -> None:
-        """Raise StoreError where this host has another log, or not the directories; of ``items`` log files count."""
+        """Raise StoreError if this host has another log or lacks a directory. ``items`` that are log files are checked
+        too.
+        """
         for token in self.tokens:
             if not token.exists():
                 raise StoreError(
@@ -65,7 +67,7 @@ class Mount:
                 self._require(Location(str(item.path), None, self.log.logs), item.base, self.marks[item.path], self.end)
 
     def _require(self, location: Location, base: int, mark: LogMark, end: LogEnd | None) -> None:
-        """Raise StoreError where a file has another beginning, or is missing for another reason than retention."""
+        """Raise StoreError if a file has another beginning, or is missing for another reason than retention."""
         try:
             with OpenLogFile(location) as opened:
                 mark.require(opened)
@@ -74,20 +76,20 @@ class Mount:
 
 
 def _mark(file: LogFile) -> LogMark | None:
-    """The mark of a file's beginning; None where nothing is written there, or where it cannot be read."""
+    """The mark of a file's beginning; None if the beginning is empty or unreadable."""
     size = min(MARK_BYTES, file.size_bytes)
     try:
         with OpenLogFile(Location(str(file.path))) as opened:
             if any(opened.read_readable(0, size)):
                 return LogMark.read(opened, 0, size)
     except StoreError:
-        pass  # the task that reads it says so
+        pass  # the task that reads the file reports it
     return None
 
 
 @contextmanager
 def shared_directory(mount: Mount, directory: Path) -> Iterator[Mount]:
-    """A mount that also requires ``directory``, which is there, as long as the ``with`` block lasts."""
+    """Yield a mount that also requires the existing ``directory``, for the ``with`` block."""
     token = directory / f".seen-by-executors-{uuid.uuid4().hex}"
     token.touch()
     try:

@@ -1,6 +1,6 @@
-"""What the page has of an analysis: the first rows of each frame, and totals of all that is in them.
+"""The rows that the page shows of an analysis: the first rows of each frame, and totals.
 
-What comes to the driver is bounded, whatever is in the store; what is beyond that is counted where it is, by Spark.
+The number of rows that come to the driver is bounded. Spark counts the rest on the executors.
 
 Thread rule: the driver's thread.
 """
@@ -19,16 +19,16 @@ Rows = list[dict[str, Any]]
 
 TOPICS_BY_HOUR = 6
 _SHOWN = 25
-_HOURS_SHOWN = 20_000  # of some topic each
+_HOURS_SHOWN = 20_000  # rows, each of one hour and topic
 
 
 def page_rows(analysis: StoreAnalysis) -> dict[str, Rows]:
-    """The first rows of the frames by their names, but for these.
+    """The first rows of each frame by name, with these exceptions.
 
-    ``totals``, one row: topics, messages, bytes, largest_bytes, compressed, queues, first, last, of all topics.
-    ``hours``: hour, topic (null: all but the largest), messages; where there are too many, the newest hours.
-    ``skew``: topic, queues, skew (messages of the fullest queue over those of the mean), the most skewed first.
-    ``kinds`` of disorder: kind, times, queues.
+    - ``totals``, one row: topics, messages, bytes, largest_bytes, compressed, queues, first, last, of all topics.
+    - ``hours``: hour, topic (null: all but the largest), messages; the newest hours if there are too many.
+    - ``skew``: topic, queues, skew (messages of the fullest queue divided by the mean), the most skewed first.
+    - ``kinds`` of disorder: kind, times, queues.
     """
     kept = [frame.persist() for frame in (analysis.topics, analysis.disorder)]
     try:
@@ -65,7 +65,7 @@ def _totals(topics: DataFrame) -> DataFrame:
 
 
 def _hours(hours: DataFrame, largest: Sequence[str]) -> DataFrame:
-    """The newest first: the others among the topics are put together before anything is left out."""
+    """Newest hours first. Smaller topics are merged here, before the limit drops rows."""
     from pyspark.sql import functions as f
 
     topic = f.when(f.col("topic").isin(*largest), f.col("topic")).alias("topic")
@@ -74,7 +74,7 @@ def _hours(hours: DataFrame, largest: Sequence[str]) -> DataFrame:
 
 
 def _whole_hours(rows: Rows) -> Rows:
-    """Without the oldest hour where the limit may have cut it in two."""
+    """Drop the oldest hour if the limit may have cut it."""
     if len(rows) < _HOURS_SHOWN:
         return rows
     return [one for one in rows if one["hour"] != rows[-1]["hour"]]

@@ -1,16 +1,18 @@
-"""Rebuilding on Spark: the same bytes as :mod:`gantrymq.tools.rebuild` makes on one machine.
+"""Rebuild on Spark: the same bytes as :mod:`gantrymq.tools.rebuild` writes on one machine.
 
-The driver holds the store's lock, and lets the new files take the places of the old ones when all of them are on the
-disk. In between executors work below ``rebuild.tmp``:
+The driver holds the store's lock, and swaps the new files in when all of them are durable. Until then executors work
+below ``rebuild.tmp``:
 
-1. a task for each log file reads it, stages its index entries, and gives the units of its records to a shuffle;
-2. tasks that get all units of some queues, in the order of the log, write the queues' files;
-3. a task for each index file writes it from its run of the staged entries.
+1. A task for each log file reads it, stages its index entries, and passes the units of its records to a shuffle.
 
-Each attempt of a task writes into a directory of its own, and only what the successful ones report is used: tasks may
-be repeated, and run twice at once. A job that fails leaves the store as it was.
+2. Tasks that get all units of some queues, in the order of the log, write the queues' files.
 
-Thread rule: one rebuild of a store at a time, which its lock sees to.
+3. A task for each index file writes it from its run of the staged entries.
+
+Each attempt of a task writes to a directory of its own, and only the output that successful ones report is used,
+because tasks may be repeated or run twice at once. A job that fails leaves the store as it was.
+
+Thread rule: one rebuild of a store at a time, enforced by its lock.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ _ENTRIES = "entries"
 
 @dataclass(frozen=True, slots=True)
 class _FileRead:
-    """What a task found in one log file; ``last_record`` is (store time in ms, physical offset) of one with a unit."""
+    """What a task found in one log file; ``last_record`` is (store time in ms, physical offset) of the last with a
+    unit.
+    """
 
     base: int
     found: FoundRecords
@@ -60,7 +64,7 @@ class _FileRead:
 
 @dataclass(frozen=True, slots=True)
 class _QueuesWritten:
-    """What a task wrote, below ``root``."""
+    """What a task wrote below ``root``."""
 
     root: StorePaths
     queues: int
@@ -78,13 +82,13 @@ def rebuild_on_spark(
     index: bool = True,
     given: Collection[str] = (),
 ) -> RebuildReport:
-    """As :func:`gantrymq.tools.rebuild.rebuild_store`; raises StoreError too, where Spark gives up."""
+    """As :func:`gantrymq.tools.rebuild.rebuild_store`; also raises StoreError if the Spark job fails."""
     path = Path(path).absolute()
     return rebuild_store(path, config, queues=queues, index=index, given=given, build=build_on(spark))
 
 
 def build_on(spark: SparkSession) -> Build:
-    """What makes the files, for :func:`gantrymq.tools.rebuild.rebuild_store`."""
+    """The ``build`` argument of :func:`gantrymq.tools.rebuild.rebuild_store` that runs on Spark."""
     return partial(_build, spark)
 
 
@@ -156,7 +160,7 @@ def _write(order: BuildOrder, queues: Iterator[QueueRows]) -> Iterator[_QueuesWr
         units += queue.max_offset
         renumbered += [(topic, queue_id, one) for one in queue.renumbered]
         passed_over += [(topic, queue_id, one) for one in queue.passed_over]
-        count += queue.max_physic_offset >= 0  # others have only records that are left out
+        count += queue.max_physic_offset >= 0  # others have only left-out records
         opened.flush()
         opened.close()
     yield _QueuesWritten(root, count, units, renumbered, passed_over)

@@ -1,4 +1,4 @@
-"""The analysis of a store as one HTML page with charts (see :mod:`gantrymq.page`); it needs the extra ``report``."""
+"""The analysis of a store as one HTML page with charts (see :mod:`gantrymq.page`). Needs the extra ``report``."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def write_analysis(
     spark: SparkSession, path: str, report: str | Path, options: Mapping[str, str] | None = None
 ) -> StoreAnalysis:
-    """Analyze the store or stores at ``path`` and write the page ``report``; arguments as with ``analyze``.
+    """Analyze the store or stores at ``path`` and write the page ``report``; arguments as for ``analyze``.
 
-    Returns the frames, to be looked into further. Raises what reading raises, OSError.
+    Returns the frames, for further analysis. Raises ConfigError, NotAStoreError, OSError.
     """
     messages = read_messages(spark, path, options).persist()
     try:
@@ -34,7 +34,7 @@ def write_analysis(
 
 
 def render(path: str, rows: Mapping[str, Rows], version: str) -> str:
-    """The page about the store at ``path``, read by Spark ``version``; ``rows`` are those of ``page_rows``."""
+    """The page about the store at ``path``. ``rows`` is the result of ``page_rows``, ``version`` that of Spark."""
     (totals,) = rows["totals"]
     return html.render(
         (files("gantrymq.spark.pipelines") / "report.html.j2").read_text("utf-8"),
@@ -104,7 +104,7 @@ def _section(title: str, note: str, figures: list[dict[str, Any]], tables: list[
 
 
 def _table(caption: str, columns: list[str], rows: list[list[str]], whole: int = 0) -> dict[str, Any]:
-    """Columns whose name begins with ``>`` are numbers; ``whole`` is how many rows there would be."""
+    """Columns whose name begins with ``>`` are right-aligned numbers; ``whole`` is the full number of rows."""
     more = whole - len(rows)
     return {
         "caption": caption,

@@ -1,10 +1,10 @@
-"""Salvaging on Spark: the store that :mod:`gantrymq.tools.salvage` makes on one machine.
+"""Salvage on Spark: the store that :mod:`gantrymq.tools.salvage` makes on one machine.
 
-Records keep their places, so a task for each log file makes one new file and needs to know nothing of the others. What
-a file ends with depends on whether there is one behind it: the driver writes these last eight bytes. Then queues and
-index are made by :mod:`gantrymq.spark.pipelines.rebuild`.
+Records keep their places, so a task for each log file writes one new file, independently of the others. The end of a
+file depends on whether another file follows: the driver writes these last eight bytes. Queues and index are then built
+by :mod:`gantrymq.spark.pipelines.rebuild`.
 
-An attempt that is repeated writes the same bytes to the same places.
+A repeated attempt writes the same bytes to the same places.
 
 Thread rule: the driver's thread.
 """
@@ -38,7 +38,7 @@ _HEAD_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class _FileCopied:
-    """What came of one file."""
+    """The result of copying one file."""
 
     base: int
     found: FoundRecords
@@ -53,7 +53,7 @@ def salvage_on_spark(
     *,
     given: Collection[str] = (),
 ) -> SalvageReport:
-    """As :func:`gantrymq.tools.salvage.salvage_store`; raises StoreError too, where Spark gives up."""
+    """As :func:`gantrymq.tools.salvage.salvage_store`; also raises StoreError if the Spark job fails."""
     source, target = Path(source).absolute(), Path(target).absolute()
     copy, build = partial(_copy, spark), build_on(spark)
     return salvage_store(source, target, config, given=given, copy=copy, build=build)
@@ -81,7 +81,7 @@ def _copy(
 
 
 def _end_files(fs: FileSystem, order: CopyOrder, written: list[_FileCopied]) -> None:
-    """Blanks for all but the last file, also for those between of which nothing is left."""
+    """Write the blank of every file but the last one, including files of which nothing is left."""
     ends = {one.base: one.copied.max_phy_offset for one in written}
     for base in range(written[0].base, written[-1].base, order.file_size):
         end_file(fs, order.target, base, ends.get(base, base), order.file_size)
@@ -89,7 +89,7 @@ def _end_files(fs: FileSystem, order: CopyOrder, written: list[_FileCopied]) -> 
 
 
 def _has_crc(spark: SparkSession, files: list[LogFile], mount: Mount) -> bool:
-    """Whether the first record of the log closes with a CRC of the whole."""
+    """Whether the first record of the log ends with a record CRC."""
     said = each(spark, files, partial(_first_has_crc, files), lambda file: min(file.size_bytes, _HEAD_BYTES), mount)
     return next((one for one in said if one is not None), False)
 

@@ -1,10 +1,10 @@
-"""Units of consume queues on their way through Spark's shuffle: from the order of the log to that of each queue.
+"""Units of consume queues in Spark's shuffle, which turns the order of the log into that of each queue.
 
-A row is what one batch of the log has for one queue, some thousand units at most, so that no row is large and the
-shuffle moves some 36 bytes a message. Each queue's rows go to one task, sorted as the log is. Rows without a topic
-carry results of the tasks that read the log past all that.
+A row has the units of one batch of the log for one queue, at most a few thousand, so that no row is large; the shuffle
+moves about 36 bytes a message. Each queue's rows go to one task, sorted in the order of the log. Rows without a topic
+carry the results of the tasks that read the log.
 
-Topics are told apart by their bytes, queues by their names: two topics of malformed UTF-8 may have one name.
+Topics are distinguished by their bytes, queues by their names: two topics of malformed UTF-8 may have the same name.
 
 Thread rule: a task's own.
 """
@@ -59,7 +59,7 @@ QueueRows = tuple[str, int, Iterator[QueueUnits]]
 
 
 class UnitRow(NamedTuple):
-    """The units of one queue out of one batch of the log; ``first`` is where their first record lies."""
+    """The units of one queue in one batch of the log; ``first`` is the physical offset of their first record."""
 
     topic: str
     queue_id: int
@@ -72,7 +72,7 @@ class UnitRow(NamedTuple):
     result: None = None
 
     def queue_units(self) -> QueueUnits:
-        """The units as the dispatcher has them."""
+        """The units in the form that the dispatcher uses."""
         units = np.frombuffer(self.units, np.uint8)
         fields = units.view(UNIT_DTYPE)
         offsets, times = (np.frombuffer(raw, np.int64) for raw in (self.queue_offsets, self.store_times_ms))
@@ -81,7 +81,7 @@ class UnitRow(NamedTuple):
 
 
 class UnitRows:
-    """Makes the rows of one log file, batch by batch. Like a dispatcher, with rows in the place of queues."""
+    """Makes the rows of one log file, batch by batch, as a dispatcher that writes rows instead of queues."""
 
     def __init__(self, delay_levels_ms: Sequence[int], left_out: Collection[int] = ()) -> None:
         self._left_out = np.array(sorted(left_out), np.int64)
@@ -92,7 +92,7 @@ class UnitRows:
         """(store time in ms, physical offset) of the last record that has a unit."""
 
     def of(self, batch: RecordBatch) -> Iterator[UnitRow]:
-        """The rows of a batch; afterwards PHY_OFFSET of its records is where they lie."""
+        """Yield the rows of a batch. Sets PHY_OFFSET of its records to where they lie."""
         batch.believe_places()
         start = batch.start_offset
         found = self._numbers.assign(batch, self._add_queue)
@@ -129,12 +129,10 @@ def by_queue(
     write: Callable[[Iterator[QueueRows]], Iterator[Any]],
     mount: Mount,
 ) -> list[Any]:
-    """Run ``read(file)`` for every file of the log, shuffle its rows, run ``write`` over the queues of each task.
+    """Run ``read(file)`` for every log file, shuffle its rows, and run ``write`` over the queues of each task.
 
-    ``mount`` is what both require of their host.
-
-    Returns the results of both; those of ``read`` are what it yields as :func:`result`, in no order. Raises what they
-    raise of gantrymq's, StoreError where Spark gives up.
+    ``mount`` is what both require of their host. Returns the results of both, in no order; those of ``read`` are what
+    it yields as :func:`result`. Raises the errors of gantrymq that they raise, and StoreError if the Spark job fails.
     """
     groups = worth_a_task(files, lambda file: file.size_bytes)
 
@@ -173,7 +171,7 @@ def _write_mounted(
 
 
 def result(value: object) -> bytes:
-    """What a reading task found out, among its rows."""
+    """Pack a result of a reading task, to be yielded among its rows."""
     return packed(value)
 
 
@@ -201,7 +199,7 @@ def _batch(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
 
 
 def _rows(batches: Iterator[pa.RecordBatch], passed: list[bytes]) -> Iterator[UnitRow]:
-    """The rows with units; results that come along go to ``passed``."""
+    """Yield the rows with units. Results are added to ``passed``."""
     for batch in batches:
         for columns in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             if columns[0] is None:
@@ -216,7 +214,7 @@ def _queues(rows: Iterator[UnitRow]) -> Iterator[QueueRows]:
 
 
 def _in_dispatch_order(rows: Iterator[UnitRow]) -> Iterator[QueueUnits]:
-    """The rows of one queue in the order in which a dispatcher comes to them: topics in turn as they turned up."""
+    """The rows of one queue in dispatch order: within a batch, topics in the order of their first appearance."""
     turn: dict[bytes, int] = {}
     for _, some in groupby(rows, itemgetter(2)):
         for row in sorted(some, key=lambda row: turn.setdefault(row.raw_topic, len(turn))):

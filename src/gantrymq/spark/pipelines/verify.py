@@ -1,13 +1,15 @@
-"""Verifying on Spark: the findings of :mod:`gantrymq.tools.verify`, in its order.
+"""Verify on Spark: the findings of :mod:`gantrymq.tools.verify`, in the same order.
 
-1. A task for each index file looks at its header and chains, and says which entry is the first one that points into
-   each log file: there the comparison with that file's records begins, whoever does it.
-2. A task for each log file reads it: what the log's own check must know becomes a handful of facts, the index entries
-   are compared, and the units that the records must have go through a shuffle.
-3. Tasks that get all units of some queues hold them against the queues' files.
+1. A task for each index file checks its header and chains, and finds its first entry that points into each log file.
+The comparison with that log file's records begins there, in any task.
 
-What comes back to the driver is some numbers for each file and each queue, and what is wrong. The driver joins it in
-the order of the log, and takes the second look at entries that are out of place.
+2. A task for each log file reads it. It reduces what the log's check needs to a few facts, compares the index entries,
+and passes the units that the records must have to a shuffle.
+
+3. Tasks that get all units of some queues compare them with the queues' files.
+
+Only a few numbers for each file and each queue, and the findings, come to the driver. The driver joins them in the
+order of the log, and checks the entries that are out of place once more.
 
 Thread rule: the driver's thread.
 """
@@ -49,7 +51,7 @@ Position = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _IndexFileSeen:
-    """``firsts`` are the file's first entries that point at or behind the begin of each log file; 0: none."""
+    """``firsts`` are the file's first entries that point at or behind the begin of each log file; 0 for none."""
 
     findings: list[Finding]
     begin_ms: int
@@ -58,7 +60,7 @@ class _IndexFileSeen:
 
 @dataclass(frozen=True, slots=True)
 class _LogFileRead:
-    """What there is to say of one log file."""
+    """The result of reading one log file."""
 
     base: int
     facts: list[LogFact]
@@ -68,7 +70,7 @@ class _LogFileRead:
 
 @dataclass(frozen=True, slots=True)
 class _QueueCompared:
-    """One queue as :class:`~gantrymq.tools.check.queue_check.CheckedQueue` has it, without its files."""
+    """One queue as in :class:`~gantrymq.tools.check.queue_check.CheckedQueue`, without its files."""
 
     topic: str
     queue_id: int
@@ -86,7 +88,7 @@ def verify_on_spark(
     now_ms: int | None = None,
     decoders: TableDecoders | None = None,
 ) -> Verification:
-    """As :func:`gantrymq.tools.verify.verify_store`; the iteration raises StoreError too, where Spark gives up."""
+    """As :func:`gantrymq.tools.verify.verify_store`; the iteration also raises StoreError if the Spark job fails."""
     engine = _VerifyOnSpark(spark)
     return verify_store(Path(path).absolute(), config, given=given, now_ms=now_ms, engine=engine, decoders=decoders)
 
@@ -100,7 +102,7 @@ class _VerifyOnSpark:
         self._begins_ms: list[int] = []
 
     def see_index(self, plan: VerifyPlan, index: IndexCheck) -> Iterator[Finding]:
-        """Each index file in itself."""
+        """Check each index file by itself."""
         size_bytes = file_size(plan.index_slots, plan.index_entries)
         numbers = range(len(plan.index_paths or ()))
         seen = each(self._spark, numbers, partial(_see_index_file, plan), lambda _: size_bytes, Mount.of(plan.files))
@@ -114,7 +116,7 @@ class _VerifyOnSpark:
     def read_log(
         self, plan: VerifyPlan, log: LogCheck, queues: QueueCheck, index: IndexCheck | None
     ) -> Iterator[Finding]:
-        """Let the checks know what executors found."""
+        """Pass the results of the executors to the checks."""
         if not plan.files:
             return
         read = partial(_read, plan, self._starts, self._begins_ms)
