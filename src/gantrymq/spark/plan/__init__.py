@@ -1,1 +1,1 @@
-"""Planning a read on the driver: what is there, from where to where, cut into partitions."""
+"""Planning a read on the driver: the queues and their offsets, the range to read, and its partitions."""

@@ -1,6 +1,6 @@
-"""Planning a batch read: the origin that the options name, and the partitions of its queues.
+"""Plans a batch read: the origin that the options name, and the partitions of its queues.
 
-Filters that Spark pushes down leave partitions out, or shorten them.
+Filters that Spark pushes down drop or shorten partitions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gantrymq.spark.row_filter import tag_filter
 
 
 def open_origin(options: ReadOptions) -> Origin:
-    """A live cluster (``nameserver``) or store directories (``path``); nothing is opened before it is asked."""
+    """A live cluster (``nameserver``) or store directories (``path``). Nothing is opened before its first use."""
     if options.nameserver is not None:
         from gantrymq.spark.plan.cluster_origin import ClusterOrigin
 
@@ -28,7 +28,7 @@ def open_origin(options: ReadOptions) -> Origin:
 
 
 def plan_batch(options: ReadOptions, filters: Sequence[Filter] = ()) -> list[Any]:
-    """The partitions of a read; empty where there is nothing to read. Raises ConfigError, StoreError."""
+    """The partitions of a read; empty if there is nothing to read. Raises ConfigError, DataLossError, StoreError."""
     origin = open_origin(options)
     try:
         extents = origin.extents()

@@ -1,6 +1,6 @@
-"""Where a read begins and ends: the starting and ending options, as an offset for each queue.
+"""The range of a read: the starting and ending options as an offset for each queue.
 
-A timestamp goes before timestamps for each queue, and these before offsets, as with the Kafka connector.
+A single timestamp has precedence over timestamps for each queue, and these over offsets, as in the Kafka connector.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gantrymq.spark.selection import QueueKey
 
 
 def starting(options: ReadOptions, origin: Origin, extents: Extents, *, streaming: bool) -> Offsets:
-    """The first offset of each queue; raises ConfigError, DataLossError."""
+    """The first offset of each queue. Raises ConfigError, DataLossError."""
     if options.starting_timestamp_ms is not None:
         times = dict.fromkeys(extents, options.starting_timestamp_ms)
         return _first_since(options, origin, extents, times, "startingTimestamp")
@@ -26,7 +26,7 @@ def starting(options: ReadOptions, origin: Origin, extents: Extents, *, streamin
 
 
 def ending(options: ReadOptions, origin: Origin, extents: Extents) -> Offsets:
-    """The offset behind the last one of each queue; raises ConfigError, DataLossError."""
+    """The offset behind the last one of each queue. Raises ConfigError, DataLossError."""
     times = None
     if options.ending_timestamp_ms is not None:
         times = dict.fromkeys(extents, options.ending_timestamp_ms)
@@ -38,7 +38,7 @@ def ending(options: ReadOptions, origin: Origin, extents: Extents) -> Offsets:
 
 
 def is_whole(options: ReadOptions) -> bool:
-    """Whether the options leave the first and the last message to the queues."""
+    """Whether the options read every queue from its first to its last message."""
     return (
         options.starting_offsets in (None, "earliest")
         and options.ending_offsets in (None, "latest")
@@ -81,7 +81,7 @@ def _first_since(
 
 
 def for_each(given: Positions, name: str, extents: Extents) -> dict[QueueKey, int]:
-    """A number for each queue out of JSON; raises ConfigError where one is missing, or is for no queue."""
+    """A number for each queue from JSON. Raises ConfigError if one is missing, or names no queue that is read."""
     found: dict[QueueKey, int] = {}
     for (topic, broker, queue_id), number in given.items():
         key = QueueKey(broker or _only_broker(topic, name, extents), topic, queue_id)
@@ -91,12 +91,12 @@ def for_each(given: Positions, name: str, extents: Extents) -> dict[QueueKey, in
     missing = [key for key, extent in extents.items() if key not in found and extent.min_offset < extent.max_offset]
     if missing:
         raise ConfigError(name, str(missing[0]), f"an offset for every queue that is read; {len(missing)} are missing")
-    # A queue without messages need not be named: of a topic with many of them, most may never have been written.
+    # A queue without messages need not be named: in a topic with many queues, most may never have been written.
     return {key: found.get(key, EARLIEST if name.endswith("Offsets") else 0) for key in extents}
 
 
 def _only_broker(topic: str, name: str, extents: Extents) -> str:
-    """The broker that a topic is on; raises ConfigError where it is on none, or on several."""
+    """The broker of a topic. Raises ConfigError if it has none or several."""
     brokers = sorted({key.broker for key in extents if key.topic == topic})
     if not brokers:
         raise ConfigError(name, topic, f"a topic that is read; {topic} is not there or not chosen")

@@ -1,7 +1,8 @@
-"""A live cluster as the origin of a read: its queues, asked for with the pull client; no consumer group takes part.
+"""A live cluster as the origin of a read. Its queues are read with the pull client, without a consumer group.
 
-Offsets come from the brokers, routes from a name server, both anew at each look: brokers, topics and queues may come
-and go. Connections live as long as a look does, for brokers close those that idle between the triggers of a stream.
+Offsets come from the brokers and routes from a name server. Both are requested at each refresh, because brokers, topics
+and queues may come and go. Connections are closed after a refresh, because brokers close connections that are idle
+between the triggers of a stream.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from gantrymq.spark.runs import PullRun, QueueSlice, plan_pulls, split_proportio
 from gantrymq.spark.selection import QueueKey, Selection, with_namespace
 
 _LOGGER = logging.getLogger(__name__)
-_SAMPLE = 32  # messages of a pull
+_SAMPLE = 32  # messages in a pull
 _NEVER_MS = -(1 << 63)
-# What a broker or a name server that is started anew looks like, to who has had an answer before: nobody is there, or
-# the broker is no longer known, nor what was assigned of it.
+# The errors of a restarting broker or name server, for a client that had an answer before: no connection, or a name
+# server that does not know the broker yet, nor a queue of it that is assigned.
 _AWAY = (RemotingError, NoRouteError, ConfigError)
-_PAUSES_S = tuple(pause_ms(failures) / 1000 for failures in range(1, ATTEMPTS))  # between the looks of a stream
+_PAUSES_S = tuple(pause_ms(failures) / 1000 for failures in range(1, ATTEMPTS))  # between the attempts of a stream
 
 
 class ClusterOrigin:
-    """The cluster that the options name; see :class:`gantrymq.spark.plan.origin.Origin`."""
+    """The cluster that the options name; implements :class:`gantrymq.spark.plan.origin.Origin`."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -47,10 +48,10 @@ class ClusterOrigin:
         self._has_answered = False
 
     def extents(self) -> Extents:
-        """The wanted queues as they are now; new brokers, topics and queues among them.
+        """The selected queues now, including new brokers, topics and queues.
 
-        A stream does not end because a broker or a name server is started anew: who has answered before is asked again
-        for half a minute. Who never has, may be no cluster at all.
+        A stream must survive a restart of a broker or name server: a cluster that has answered before is retried for
+        about 30 s. A cluster that never answered may not exist, so its error is raised at once.
         """
         for pause_s in _PAUSES_S if self._has_answered else ():
             try:
@@ -76,16 +77,16 @@ class ClusterOrigin:
             shown = self._selection.shown_topic(topic)
             if shown is None:
                 continue
-            # A topic may be gone before its route is asked for, or not be there yet.
+            # A topic may be deleted before its route is requested, or may not exist yet.
             with suppress(NoRouteError):
                 for queue in client.queues(topic):
                     yield QueueKey(queue.broker_name, shown, queue.queue_id), queue
 
     def offset_at(self, key: QueueKey, timestamp_ms: int) -> int:
-        """The first queue offset stored at ``timestamp_ms`` or later; the max offset where there is none.
+        """The first queue offset stored at ``timestamp_ms`` or later; the max offset if there is none.
 
-        What the broker answers is looked at: RocketMQ 4.x names the nearest message, on either side, and 5.x goes by
-        the times of files, which a copy may not have kept.
+        The broker's answer is checked: RocketMQ 4.x returns the nearest message on either side, and 5.x uses the
+        modification times of files, which a copy may not have preserved.
         """
         client, queue, extent = self._asking(), self._found[key], self._extents[key]
         low, high = extent
@@ -99,12 +100,14 @@ class ClusterOrigin:
         return low + bisect_left(range(low, high), timestamp_ms, key=lambda offset: _stored_ms(client, queue, offset))
 
     def advance(self, start: Offsets, latest: Offsets, rows: int) -> Offsets:
-        """Offsets between both with ``rows`` messages in front of them, each queue's as its share of what waits is."""
+        """Offsets between both that leave ``rows`` messages in front, divided in proportion to each queue's waiting
+        messages.
+        """
         waiting = {key: max(latest.get(key, low) - low, 0) for key, low in start.items()}
         return {key: start[key] + count for key, count in split_proportionally(waiting, rows).items()}
 
     def advance_bytes(self, start: Offsets, latest: Offsets, size_bytes: int) -> Offsets:
-        """The same for a number of bytes, by the mean size of each queue's first messages that wait."""
+        """The same for a number of bytes, estimated by the mean size of each queue's first waiting messages."""
         client = self._asking()
         waiting = {key: latest.get(key, low) - low for key, low in start.items() if latest.get(key, low) > low}
         sizes = {key: _mean_size(client, self._found[key], start[key]) for key in waiting if key in self._found}
@@ -113,11 +116,11 @@ class ClusterOrigin:
         return self.advance(start, latest, rows)
 
     def marks(self, offsets: Offsets, before: Marks) -> Marks:
-        """None: a broker says nothing of its log."""
+        """Return nothing, because a broker gives no access to its log."""
         return {}
 
     def resets(self, began: Offsets, marks: Marks) -> Resets:
-        """The queues that end in front of what was read of them."""
+        """The queues that end before the offset up to which they were read."""
         return {
             key: ends_before(offset, self._extents[key])
             for key, offset in began.items()
@@ -127,7 +130,7 @@ class ClusterOrigin:
     def partitions(
         self, start: Offsets, end: Offsets, rows: RowFilter | None = None, *, whole: bool = False
     ) -> list[PullRun]:
-        """The partitions of what lies between both."""
+        """The partitions of the messages between both."""
         slices = [
             QueueSlice(_queue(key, self._options.namespace), key.topic, low, end[key])
             for key, low in start.items()
@@ -155,20 +158,20 @@ def _queue(key: QueueKey, namespace: str | None) -> MessageQueue:
 
 
 def _extent(client: PullClient, queue: MessageQueue) -> QueueExtent:
-    """A queue that was never written may say -1."""
+    """The offsets of a queue. A broker may return -1 for a queue that was never written."""
     low, high = max(client.min_offset(queue), 0), max(client.max_offset(queue), 0)
     return QueueExtent(min(low, high), high)
 
 
 def _mean_size(client: PullClient, queue: MessageQueue, offset: int) -> float:
-    """How many bytes a record of the first pull has."""
+    """The mean size in bytes of the records in a pull."""
     pulled = client.pull(queue, offset, _SAMPLE)
     count = pulled.next_begin_offset - offset
     return len(pulled.records) / count if pulled.status is PullStatus.FOUND and count > 0 else 1.0
 
 
 def _stored_ms(client: PullClient, queue: MessageQueue, offset: int) -> int:
-    """When a message was stored; for one that retention has just taken, before every time."""
+    """The store timestamp of a message in ms; below every time if retention has just deleted it."""
     pulled = client.pull(queue, offset, 1)
     if pulled.status is not PullStatus.FOUND:
         return _NEVER_MS

@@ -1,12 +1,12 @@
-"""Reading few keys: which stretches of a log the index files rule out.
+"""Uses the index files to skip parts of the log when only a few keys are read.
 
-An index file answers for the records from behind its first entry to its last entry. It answers for its first entry too
-when the file before it, which may hold the first of that record's keys, answers up to there. The log outside all
-answers (records without keys, the newest end) is read in full.
+An index file covers the records behind its first entry, up to its last entry. It also covers the record of its first
+entry if the file before it, which may have the first of that record's keys, covers up to there. The log outside of all
+covered ranges (records without keys, the newest end) is read in full.
 
-A damaged index file costs time and no message: a file whose header, or the chain of a wanted key, is inconsistent
-answers for nothing. In a store that was not closed and has no writer, only files that the checkpoint covers are used.
-Executors compare the keys of what they read, so a hash that two keys share does no harm.
+A damaged index file costs time and loses no message: a file whose header, or the chain of a wanted key, is inconsistent
+covers nothing. In a store that was not closed and has no writer, only files that the checkpoint covers are used.
+Executors compare the keys of what they read, so hash collisions do no harm.
 
 Source: IndexService, IndexFile.
 """
@@ -46,18 +46,18 @@ from gantrymq.store.geometry import find_index_geometry
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.reader import StoreReader
 
-# So many messages of one key lie everywhere in the log: to seek them one by one gains nothing.
+# With more messages of a key than this they are everywhere in the log, so looking them up one by one gains nothing.
 MOST_STEPS = 200_000
-MOST_REMOTE_STEPS = 500  # each may be a request to an object store, and waits for the one before it
+MOST_REMOTE_STEPS = 500  # each may be a request to an object store, one after the other
 _TRIES = 3
 _LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Answer:
-    """``begin`` to before ``end``: the records of which an index file knows the keys; ``places`` of wanted ones.
+    """The range [begin, end) of records whose keys an index file covers, and the ``places`` of the wanted ones.
 
-    Of the one at ``begin`` it knows all keys only if it ``is_joined`` to what the file in front answers.
+    The keys of the record at ``begin`` are complete only if the file in front covers up to it (``is_joined``).
     """
 
     begin: int
@@ -69,17 +69,18 @@ class Answer:
 def answers(
     reader: StoreReader | RemoteStore, location: Location, topics: Iterable[str], keys: Iterable[str]
 ) -> Iterator[Answer]:
-    """What the index of the store at ``location`` says about ``keys`` of messages of ``topics``, file by file.
+    """The answers of the index files of the store at ``location`` for ``keys`` of messages of ``topics``.
 
-    Places are physical offsets; of hashes, so that other keys may be among them.
+    Places are physical offsets. They are found by hash, so some may be of other keys.
     """
     hashes = {key_hash(topic, key) for topic in topics for key in keys}
     files = _local_files(reader, Path(location.path)) if isinstance(reader, StoreReader) else _remote_files(location)
-    answered_to = reader.min_phy_offset  # by whatever had the keys of records that are gone
+    answered_to = reader.min_phy_offset  # indexed by files that are gone with their records
     try:
         for file in files:
             answer = file.answer(hashes)
-            # One that goes on behind a closed log is of a log that was cut: RocketMQ indexes nothing in front of there.
+            # A file that reaches behind the end of a closed log is of a log that was cut. RocketMQ indexes nothing
+            # below it then.
             if answer is None or (reader.last_exit_ok and answer.end >= reader.max_phy_offset):
                 answered_to = -1
                 continue
@@ -91,7 +92,7 @@ def answers(
 
 
 def _local_files(reader: StoreReader, root: Path) -> Iterator[_IndexFile]:
-    """The files that can be believed; raises StoreError where it cannot be told how they are made."""
+    """The files that can be trusted. Raises StoreError if their geometry is unknown."""
     paths, fs = StorePaths(root), OverlayFileSystem()
     config = find_index_geometry(fs, paths, reader.config, ())
     slots, entries = config.max_hash_slot_num, config.max_index_num
@@ -107,14 +108,14 @@ def _local_files(reader: StoreReader, root: Path) -> Iterator[_IndexFile]:
 
 
 class _MappedBytes:
-    """The bytes of a mapped file, each page of which is asked for before it is looked at."""
+    """The bytes of a mapped file, each page of which is fetched before its first use."""
 
     def __init__(self, file: File) -> None:
         self._file, self._data = file, file.map().data
         self._is_there = bytearray(-(-len(self._data) // INDEX_PAGE_BYTES))
 
     def __getitem__(self, part: slice) -> memoryview:
-        """The bytes from ``part.start`` to ``part.stop``. Raises DiskError."""
+        """The bytes from ``part.start`` to before ``part.stop``. Raises DiskError."""
         start = part.start or 0
         for page in range(start // INDEX_PAGE_BYTES, -(-min(part.stop, len(self._data)) // INDEX_PAGE_BYTES)):
             if not self._is_there[page]:
@@ -124,7 +125,7 @@ class _MappedBytes:
 
 
 def _remote_files(store: Location) -> Iterator[_IndexFile]:
-    """The files of the geometry that the store's broker.conf says, or RocketMQ's own; :meth:`answer` proves it."""
+    """The files of the geometry in the store's broker.conf, or of RocketMQ's defaults. :meth:`answer` validates it."""
     config = index_geometry(store)
     slots, entries = config.max_hash_slot_num, config.max_index_num
     for entry in entries_of(store / INDEX) or ():
@@ -134,7 +135,7 @@ def _remote_files(store: Location) -> Iterator[_IndexFile]:
 
 
 class _IndexFile:
-    """One file as it is in ``data``, which somebody may be writing."""
+    """One index file in ``data``, which a writer may be changing."""
 
     def __init__(
         self, data: _MappedBytes | RangedBytes, slots: int, entries: int, *, most_steps: int = MOST_STEPS
@@ -153,21 +154,21 @@ class _IndexFile:
         return int.from_bytes(self._data[at : at + SLOT_SIZE], "big", signed=True)
 
     def is_flushed(self, flushed_ms: int) -> bool:
-        """Whether it is full and not newer than the checkpoint: such a file was made durable."""
+        """Whether the file is full and not newer than the checkpoint, so that it is durable."""
         header = self._header()
         return header.index_count >= self._entries and header.end_timestamp_ms < flushed_ms
 
     def answer(self, hashes: Iterable[int]) -> Answer | None:
-        """What it says; None where it is empty or cannot be believed."""
-        for _ in range(_TRIES):  # a writer may put an entry between our look at the header and that at a slot
+        """The answer for the key hashes; None if the file is empty or inconsistent."""
+        for _ in range(_TRIES):  # a writer may add an entry between the reads of header and slot
             header = self._header()
             if not 1 < header.index_count <= self._entries:
                 return None
-            # Where the log was cut the end was taken back in front of the last entry.
+            # After a cut of the log the header's end lies in front of the last entry.
             first, last = self._entry(1), self._entry(header.index_count - 1)
             if header.begin_phy_offset != first.phy_offset or header.end_phy_offset > last.phy_offset:
                 continue
-            # With other numbers of slots and entries than the file has, its first entry is in no slot.
+            # With a wrong geometry the slot of the first entry does not point to an entry.
             if not 0 < self._slot(max(first.key_hash, 0) % self._slots) < header.index_count + 1:
                 continue
             places: list[int] = []
@@ -176,7 +177,9 @@ class _IndexFile:
         return None
 
     def _follow(self, wanted: int, count: int, places: list[int]) -> bool:
-        """Add the places of a hash; False where its chain is broken, or too long to be of use."""
+        """Add the physical offsets of a hash to ``places``. Returns False if its chain is broken or too long to be of
+        use.
+        """
         slot = wanted % self._slots
         number = self._slot(slot)
         for _ in range(self._most_steps):
@@ -194,18 +197,18 @@ class _IndexFile:
 
 
 NEAR_BYTES = 64 << 10
-"""What lies so near to each other is read at once: a disk gives that as quickly as less."""
+"""Records closer than this are read in one go, because a disk returns that as quickly as less."""
 
 
 class Span(NamedTuple):
-    """A part of the log from a record's beginning to before another's, or to the end."""
+    """A part of the log between two record boundaries, or to the end."""
 
     begin: int
     end: int
 
 
 def key_spans(view: StoreView, topics: Collection[str], keys: frozenset[str], whole: Span) -> list[Span]:
-    """The parts of ``whole`` to be read for messages of ``topics`` (as brokers know them) with one of ``keys``."""
+    """The parts of ``whole`` to read for messages of ``topics`` (with namespace) that have one of ``keys``."""
     end = min(whole.end, view.tail_begin)
     if whole.begin >= end:
         return [whole]
@@ -222,9 +225,9 @@ def key_spans(view: StoreView, topics: Collection[str], keys: frozenset[str], wh
 
 
 def _known(view: StoreView, answer: Answer, within: Span) -> Span:
-    """The records of ``within`` that an index file answers for; none where it begins or ends at no record.
+    """The part of ``within`` that an index file covers; empty if a bound of it is not at a record.
 
-    A damaged header does not know where the log can be cut.
+    A damaged header must not decide where the log is cut.
     """
     begin, end = max(answer.begin, within.begin), min(answer.end, within.end)
     if begin < end and begin == answer.begin:
@@ -236,7 +239,7 @@ def _known(view: StoreView, answer: Answer, within: Span) -> Span:
 
 
 def _between(whole: Span, answered: Iterable[Span]) -> list[Span]:
-    """What of ``whole`` no span of ``answered`` holds."""
+    """The parts of ``whole`` that are in no span of ``answered``."""
     left, at = [], whole.begin
     for one in sorted(answered):
         if at < one.begin:
@@ -246,10 +249,10 @@ def _between(whole: Span, answered: Iterable[Span]) -> list[Span]:
 
 
 def _around(view: StoreView, places: list[int], whole: Span) -> list[Span]:
-    """The records at ``places``, rising, those that are near to each other together.
+    """The records at ``places`` (rising), nearby ones in one span.
 
-    Where none can be read a wanted one may be damaged, or the index is: its log file is read from a record's beginning
-    on, so that an executor meets the damage, if there is any.
+    If no record can be read at a place, either the record or the index is damaged. The log file is then read from a
+    record boundary on, so that an executor detects the damage, if there is any.
     """
     cuts = [at + 1 for at, (one, other) in enumerate(pairwise(places)) if other - one > NEAR_BYTES]
     size, spans = view.reader.log.file_size, []
@@ -264,7 +267,7 @@ def _around(view: StoreView, places: list[int], whole: Span) -> list[Span]:
 
 
 def _joined(spans: list[Span]) -> list[Span]:
-    """The same in order, without overlap, and what is near in one."""
+    """The spans sorted, without overlap, nearby ones merged."""
     found: list[Span] = []
     for one in sorted(spans):
         if found and one.begin <= found[-1].end + NEAR_BYTES:

@@ -1,13 +1,13 @@
-"""Knowing a log and its queues again at the next trigger, or when a query goes on from its checkpoint.
+"""Recognizes a log and its queues at the next trigger, or when a query resumes from its checkpoint.
 
-A checkpoint notes for each store two records by physical offset and fingerprint: the first one of the log, and the last
-one that was read of it. While the last is still there, it is the log that was read. Where it is not but the first is,
-the log was cut behind it. Else it is another log.
+A checkpoint notes two records of each store by physical offset and fingerprint: the first one of the log, and the last
+one that was read of it. If the last is still there, it is the same log. If only the first is, the log was cut behind
+it. Otherwise it is another log.
 
-In the log that was read all messages that were read lie up to the last of them. A queue whose message in front of the
-checkpoint's offset lies behind that, or was stored later, was recreated in between.
+In the log that was read, all messages that were read lie at or in front of the last of them. A queue whose message
+before the checkpoint's offset lies behind that, or was stored later, was recreated in between.
 
-Retention may have deleted both records: then nothing can be compared, and the queues' first offsets tell what is gone.
+Retention may have deleted both records. Then nothing can be compared, and the queues' first offsets show what is lost.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from gantrymq.model.message import StoredMessage
 from gantrymq.spark.plan.queue_view import QueueView
 from gantrymq.spark.plan.store_view import StoreView
 
-_CRC_BITS = 20  # with the milliseconds of a time it still is a long of Java
+_CRC_BITS = 20  # fits into a Java long together with a time in ms
 _CRC_MASK = (1 << _CRC_BITS) - 1
 
 Marks = dict[int, int]
-"""The fingerprints of records by their physical offsets."""
+"""Fingerprints of records by their physical offsets."""
 
 
 class LogState(Enum):
-    """What a log is beside the one that was read."""
+    """The relation of a log to the one that was read."""
 
     SAME = "same"
     CUT = "cut"
@@ -36,9 +36,9 @@ class LogState(Enum):
 
 
 def marks(view: StoreView, last_read: Iterable[int], before: Marks) -> Marks:
-    """The marks of a log whose queues were read up to records at ``last_read``; empty where they cannot be read."""
+    """The marks of a log whose queues were read up to records at ``last_read``; empty if the last cannot be read."""
     places = [place for place in last_read if view.begin <= place < view.end]
-    # What was read before counts, too: the queue of its last message may be away for a while.
+    # Keep the earlier last record as well: the queue of that message may be missing for a while.
     places += [place for place, mark in before.items() if place == max(before) and _mark(view, place) == mark]
     last = max(places, default=-1)
     noted = {place: _mark(view, place) for place in (view.begin, last) if place >= 0}
@@ -48,7 +48,7 @@ def marks(view: StoreView, last_read: Iterable[int], before: Marks) -> Marks:
 
 
 def state_of(view: StoreView, noted: Marks) -> LogState:
-    """Whether it is the log that ``noted`` is of."""
+    """Compare the log with the marks ``noted``."""
     first, last = min(noted), max(noted)
     if last < view.begin or _mark(view, last) == noted[last]:
         return LogState.SAME
@@ -58,7 +58,7 @@ def state_of(view: StoreView, noted: Marks) -> LogState:
 
 
 def is_recreated(view: StoreView, queue: QueueView, offset: int, noted: Marks, state: LogState) -> bool:
-    """Whether the message in front of ``offset`` is not the one that was read there; False if unknown."""
+    """Whether the message before ``offset`` is not the one that was read there; False if unknown."""
     if not queue.min_offset < offset <= queue.max_offset:
         return False
     last = max(noted)
@@ -70,12 +70,12 @@ def is_recreated(view: StoreView, queue: QueueView, offset: int, noted: Marks, s
         *(queue.topic, queue.queue_id),
         offset - 1,
     ):
-        return False  # a damaged unit says nothing
+        return False  # a damaged unit proves nothing
     return place > last or message.store_timestamp_ms > noted[last] >> _CRC_BITS
 
 
 def begins_behind(queue: QueueView, noted: Marks) -> bool:
-    """Whether all that a queue has lies behind what was read of its log; also where it has nothing."""
+    """Whether all messages of a queue lie behind what was read of its log; True for an empty queue."""
     return queue.min_offset >= queue.max_offset or queue.phy_offset(queue.min_offset) > max(noted)
 
 

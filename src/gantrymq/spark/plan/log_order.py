@@ -1,8 +1,8 @@
-"""Counting messages of many queues in the order of the log.
+"""Counts messages of many queues in the order of the log.
 
-A rate limit that went queue by queue would leave each micro-batch with a few messages from everywhere in the log. Cut
-in the order of the log a batch is one stretch of it, which is read at full speed, and all queues advance together in
-time, which is what watermarks like.
+The obvious way, a rate limit for each queue, makes each micro-batch a few messages from everywhere in the log. A batch
+that is cut in the order of the log is one stretch of it, which is read at full speed. All queues advance together in
+time, as watermarks need.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ TailSizes = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 @dataclass(slots=True)
 class QueueRange:
-    """The messages of ``queue`` from ``low`` on, those before ``high``."""
+    """The messages of ``queue`` with offsets from ``low`` to before ``high``."""
 
     queue: QueueView
     low: int
     high: int
 
     def __len__(self) -> int:
-        """How many, empty slots among them."""
+        """The number of messages, empty slots included."""
         return max(self.high - self.low, 0)
 
 
 def after_rows(ranges: Sequence[QueueRange], begin: int, end: int, rows: int) -> tuple[int, list[int]]:
-    """Where the log [begin, end) is cut so that ``rows`` messages of ``ranges`` lie in front of the cut.
+    """Cut the log [begin, end) so that ``rows`` messages of ``ranges`` lie in front of the cut.
 
-    With any rows at all the cut passes the first message, or the slots that stayed empty there, however many. Returns
-    the physical offset of the first message behind the cut, ``end`` where there is none, and for each range the queue
-    offset that the cut comes to.
+    If ``rows`` is above 0, the cut passes at least the first message, or all empty slots at that place. Returns the
+    physical offset of the first message behind the cut (``end`` if there is none), and for each range the queue offset
+    at the cut.
     """
     lows, highs = [one.low for one in ranges], [max(one.high, one.low) for one in ranges]
     if rows >= sum(highs) - sum(lows):
         return end, highs
     first, left, right = lows.copy(), begin, end
-    # By halves over the log, each queue searched only where the cut can still be, until the rest is quickly read.
+    # Bisect the log, searching each queue only where the cut can still be, until few units remain.
     while sum(highs) - sum(lows) > _READ_UNITS and right - left > 1:
         middle = (left + right) // 2
         tried = [one.queue.first_at(middle, low, high) for one, low, high in zip(ranges, lows, highs, strict=True)]
@@ -56,7 +56,7 @@ def after_rows(ranges: Sequence[QueueRange], begin: int, end: int, rows: int) ->
     rest = np.sort(np.concatenate(places)) if places else np.empty(0, np.int64)
     wanted = rows - (sum(lows) - sum(first))
     if rows and lows == first and len(rest):
-        # Empty slots lie all in one place, that of the message in front of them.
+        # Empty slots all count at the place of the message in front of them.
         wanted = max(wanted, _behind_first(rest))
     if wanted >= len(rest):
         left_over = [one.queue.phy_offset(at) for one, at in zip(ranges, highs, strict=True) if at < one.high]
@@ -68,14 +68,14 @@ def after_rows(ranges: Sequence[QueueRange], begin: int, end: int, rows: int) ->
 def after_bytes(
     ranges: Sequence[QueueRange], begin: int, end: int, size_bytes: int, tail_sizes: TailSizes
 ) -> list[int]:
-    """As :func:`after_rows` for the bytes of records: the queue offsets that the cut comes to.
+    """As :func:`after_rows` for ``size_bytes`` of records. Returns the queue offset at the cut for each range.
 
     The cut passes the first message, however large it is.
     """
     lows, highs = [one.low for one in ranges], [max(one.high, one.low) for one in ranges]
     left, right, rest, step = begin, end, size_bytes, max(size_bytes, 1)
     while sum(highs) - sum(lows) > _READ_UNITS and right - left > 1:
-        # Steps that double: the sizes of all that waits may be very many.
+        # Steps that double, because computing the sizes of everything that waits may be expensive.
         middle, step = min(left + step, (left + right) // 2), 2 * step
         tried = [one.queue.first_at(middle, low, high) for one, low, high in zip(ranges, lows, highs, strict=True)]
         passed = sum(
@@ -102,10 +102,10 @@ def after_bytes(
 
 
 def cut_places(ranges: Sequence[QueueRange], begin: int, end: int, rows: int, *, is_remote: bool) -> Iterator[int]:
-    """Where the log [begin, end) is cut so that ``rows`` messages of ``ranges`` lie between cuts, as by after_rows.
+    """Yield cuts of the log [begin, end) between which ``rows`` messages of ``ranges`` lie, as by after_rows.
 
-    That reads many units for each cut. Where cuts are closer together, units are read once and sorted; but not from
-    another file system, where a few places are asked for sooner than all of them are there.
+    Each call of after_rows reads many units. For close cuts the units are therefore read once and sorted; but not from
+    a remote file system, where a few single reads are faster than reading all units.
     """
     by_halves = is_remote or rows >= _READ_UNITS
     at_once = rows * (1 if by_halves else max(_SORTED_UNITS // rows, 1))
@@ -131,5 +131,5 @@ def _sorted_cuts(ranges: Sequence[QueueRange], rows: int) -> Iterator[int]:
 
 
 def _behind_first(places: NDArray[np.int64]) -> int:
-    """How many lie where the first does; a cut there would not pass them ever."""
+    """The number of elements equal to the first one. A cut there would never make progress."""
     return int(np.searchsorted(places, places[0], side="right"))

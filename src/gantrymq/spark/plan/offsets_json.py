@@ -1,11 +1,11 @@
-"""Offsets of a stream as Spark keeps them in its checkpoint: ``{"topic":{"broker":{"0":23}}}``.
+"""The offsets of a stream in Spark's checkpoint: ``{"topic":{"broker":{"0":23}}}``.
 
-It is the JSON that ``startingOffsets`` takes. This shape is kept from release to release: checkpoints live long. Keys
-are sorted, for Spark compares offsets as texts.
+``startingOffsets`` takes the same JSON. Checkpoints are long-lived, so this shape stays the same in all releases. Keys
+are sorted, because Spark compares offsets as texts.
 
-Beside the topics stands ``"#log":{"broker":{"4096":123}}``, which no topic can be called: for each store the physical
-offsets of one or two records and their fingerprints, by which a stream knows its log again. A checkpoint without it is
-as good as before.
+Beside the topics there is ``"#log":{"broker":{"4096":123}}``, which is not a valid topic name. It has the physical
+offsets and fingerprints of one or two records of each store, by which a stream recognizes its log. It may be missing in
+a checkpoint of an older release.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Json = dict[str, dict[str, dict[str, int]]]
 
 
 def to_json(offsets: Offsets, marks: Marks | None = None) -> Json:
-    """As an object for JSON."""
+    """Offsets and marks as an object for JSON."""
     found: Json = {}
     for key in sorted(offsets, key=lambda key: (key.topic, key.broker, key.queue_id)):
         found.setdefault(key.topic, {}).setdefault(key.broker, {})[str(key.queue_id)] = offsets[key]
@@ -35,7 +35,7 @@ def to_json(offsets: Offsets, marks: Marks | None = None) -> Json:
 
 
 def from_json(found: Any) -> Offsets:
-    """Back from JSON; raises ConfigError where a checkpoint holds something else."""
+    """The offsets in a JSON object. Raises ConfigError if a checkpoint holds something else."""
     with _checkpoint(found):
         return {
             QueueKey(broker, topic, int(queue_id)): int(offset)
@@ -47,7 +47,7 @@ def from_json(found: Any) -> Offsets:
 
 
 def marks_of(found: Any) -> Marks:
-    """The fingerprints in an offset; none in a checkpoint of an older release. Raises ConfigError as above."""
+    """The fingerprints in a JSON object; empty in a checkpoint of an older release. Raises ConfigError."""
     with _checkpoint(found):
         return {
             broker: {int(at): int(one) for at, one in records.items()} for broker, records in found.get(LOG, {}).items()

@@ -1,4 +1,4 @@
-"""What a read comes from, as batch and stream see it: queues with offsets, wherever they are."""
+"""The origin of a read as batch and stream see it: queues with offsets, in stores or a cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Offsets = dict[QueueKey, int]
 
 
 class QueueExtent(NamedTuple):
-    """The first queue offset that can be read, and the one behind the last."""
+    """The first readable queue offset, and the offset behind the last one."""
 
     min_offset: int
     max_offset: int
@@ -21,37 +21,39 @@ class QueueExtent(NamedTuple):
 Extents = dict[QueueKey, QueueExtent]
 
 Resets = dict[QueueKey, str]
-"""Queues whose messages are not those that were read, and how that is known."""
+"""Queues whose messages are not those that were read, with the reason."""
 
 Marks = dict[str, dict[int, int]]
-"""For each broker the fingerprints of records of its log, by their physical offsets."""
+"""For each broker the fingerprints of records of its log, by physical offset."""
 
 
 class Origin(Protocol):
     """Store directories, or a live cluster."""
 
     def extents(self) -> Extents:
-        """The wanted queues as they are now, sorted."""
+        """The selected queues now, sorted."""
         ...
 
     def offset_at(self, key: QueueKey, timestamp_ms: int) -> int:
-        """The first queue offset stored at ``timestamp_ms`` or later; the max offset where there is none."""
+        """The first queue offset stored at ``timestamp_ms`` or later; the max offset if there is none."""
         ...
 
     def advance(self, start: Offsets, latest: Offsets, rows: int) -> Offsets:
-        """Offsets between both with ``rows`` messages in front of them; a few more where many have something there."""
+        """Offsets between both that leave ``rows`` messages in front, or more if many queues have some."""
         ...
 
     def advance_bytes(self, start: Offsets, latest: Offsets, size_bytes: int) -> Offsets:
-        """Offsets between both with records of about ``size_bytes`` in front of them, and at least one message."""
+        """Offsets between both that leave about ``size_bytes`` of records in front, and at least one message."""
         ...
 
     def marks(self, offsets: Offsets, before: Marks) -> Marks:
-        """By what a later look knows the logs again that were read up to ``offsets``; ``before`` are earlier marks."""
+        """Marks by which a later refresh recognizes the logs, which were read up to ``offsets``; ``before`` are earlier
+        marks.
+        """
         ...
 
     def resets(self, began: Offsets, marks: Marks) -> Resets:
-        """Which queues have other messages in front of ``began`` than were read. Raises StoreError for a lost store.
+        """The queues that have other messages before ``began`` than were read. Raises StoreError for a missing store.
 
         ``marks`` are those that were noted with ``began``.
         """
@@ -60,12 +62,12 @@ class Origin(Protocol):
     def partitions(
         self, start: Offsets, end: Offsets, rows: RowFilter | None = None, *, whole: bool = False
     ) -> Sequence[Any]:
-        """The partitions of what lies between both: picklable, each read by ``gantrymq.spark.read.batch``.
+        """The partitions of the messages between both: picklable, each read by ``gantrymq.spark.read.batch``.
 
-        ``whole`` says that this is all there is of the wanted queues.
+        ``whole`` says that these are all messages of the selected queues.
         """
         ...
 
     def close(self) -> None:
-        """Give back what is open."""
+        """Close what is open."""
         ...

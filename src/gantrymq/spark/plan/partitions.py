@@ -1,9 +1,8 @@
-"""Cutting what is to be read of a store into partitions, on the driver.
+"""Divides what is to be read of a store into partitions, on the driver.
 
-What is wanted of each queue is a stretch of the log: from where the first wanted message lies to behind the last one.
-It is cut into runs of about equal bytes, or of so many messages, and executors read runs, which is reading files front
-to back, whatever the number of queues. Planning itself reads the consume queues where it must know a place, and never
-the log as a whole.
+The selected messages of each queue are in one stretch of the log, from the first to the last of them. It is cut into
+runs of about equal bytes, or of a number of messages. Executors read runs, which is sequential reading of files for any
+number of queues. Planning reads the consume queues where it needs a place, and never the log as a whole.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.runs import ENDLESS, AuditPlan, Bounds, LogRun, QueueBounds, usable_cores
 from gantrymq.spark.selection import Selection
 
-# A task costs Spark some 75 ms whatever it does, in which a core reads some 100 MB.
+# A task costs Spark about 75 ms, in which a core reads about 100 MB.
 LARGEST_RUN_BYTES = 512 << 20
 SMALLEST_RUN_BYTES = 16 << 20
 _FURTHER_QUEUES = (
     PROPERTY_INNER_MULTI_DISPATCH,
     PROPERTY_INNER_MULTI_QUEUE_OFFSET,
-)  # of a message: their topics, its offsets there
+)  # the further topics of a message, and its offsets there
 
 
 def plan_runs(
@@ -42,10 +41,10 @@ def plan_runs(
     use_index: bool,
     fail_on_data_loss: bool,
 ) -> list[LogRun]:
-    """The partitions that hold the ranges ``wanted`` (by topic, as rows show it, and queue id); empty without any.
+    """The partitions of the ranges ``wanted``, which are by topic (as rows show it) and queue id; empty without any.
 
-    ``whole`` says that these are all there is of the queues that ``selection`` takes. ``use_index`` lets the index say
-    where messages with wanted keys lie. Raises DataLossError where a file of the log is missing or too short.
+    ``whole`` says that these are all messages of the queues that ``selection`` takes. With ``use_index`` the index
+    locates messages with wanted keys. Raises DataLossError if a file of the log is missing or too short.
     """
     begins = {
         key: _message(view, one.queue, one.low).begin
@@ -96,15 +95,15 @@ def _audit(view: StoreView, number: int, last: int) -> AuditPlan:
 
 
 def _within(spans: Sequence[Span], start: int, stop: int) -> list[Span]:
-    """What of ``spans`` lies in [start, stop)."""
+    """The parts of ``spans`` in [start, stop)."""
     return [Span(max(one.begin, start), min(one.end, stop)) for one in spans if one.begin < stop and start < one.end]
 
 
 def _bounds(one: QueueRange, begin: int, *, whole: bool) -> Bounds:
-    """What executors keep of a queue whose first message lies at ``begin``.
+    """The bounds by which executors select a queue whose first message lies at ``begin``.
 
-    Of a whole queue all that the log has, for a damaged unit may be why it seems to end sooner. Where it has lost its
-    first messages, the log has lost what was in front of them, too.
+    For a whole queue they admit all that the log has, because a damaged unit may make it seem to end early. If its
+    first messages are gone, the log has nothing of it in front either.
     """
     if whole:
         return Bounds(0, ENDLESS, 0 if one.low else begin)
@@ -112,13 +111,13 @@ def _bounds(one: QueueRange, begin: int, *, whole: bool) -> Bounds:
 
 
 def _end(queue: QueueView) -> tuple[int, int]:
-    """Where a queue ends, and where its last message lies; what is not known counts as endless."""
+    """The end of a queue and the physical offset of its last message; ENDLESS for both if unknown."""
     end = queue.max_offset
     return (end, queue.phy_offset(end - 1)) if queue.min_offset < end else (ENDLESS, ENDLESS)
 
 
 def _unread(view: StoreView, selection: Selection, wanted: Container[tuple[str, int]]) -> QueueBounds:
-    """The other queues that are there, of which nothing is read. A record of any further queue is of a lost one."""
+    """Bounds for existing queues of which nothing is read. A record of any further queue then reveals a lost queue."""
     shown = {key: selection.shown_topic(key[0]) for key in view.queues}
     return {
         (topic, key[1]): Bounds(0, 0, 0, *_end(view.queues[key]))
@@ -128,9 +127,9 @@ def _unread(view: StoreView, selection: Selection, wanted: Container[tuple[str, 
 
 
 def _stretch(view: StoreView, one: QueueRange, begin: int, *, whole: bool) -> Span:
-    """From the first message of a queue, which lies at ``begin``, to behind the last one; empty without any.
+    """The stretch from the first message of a queue, at ``begin``, to behind the last one; empty without any.
 
-    To the log's end where of a whole queue a damaged unit seems to be the end.
+    For a whole queue whose apparent end is a damaged unit it reaches to the log's end.
     """
     if whole and view.goes_on(one.queue):
         return Span(begin, view.end)
@@ -138,7 +137,7 @@ def _stretch(view: StoreView, one: QueueRange, begin: int, *, whole: bool) -> Sp
 
 
 def _span(view: StoreView, stretches: Sequence[Span], rows: RowFilter | None) -> Span:
-    """From where to where the log is to be read."""
+    """The part of the log to read."""
     begin = min((one.begin for one in stretches), default=view.end)
     end = max((one.end for one in stretches), default=begin)
     low, high = rows.bounds("phy_offset") if rows is not None else (None, None)
@@ -150,9 +149,9 @@ def _span(view: StoreView, stretches: Sequence[Span], rows: RowFilter | None) ->
 
 
 def _message(view: StoreView, queue: QueueView, queue_offset: int) -> Span:
-    """Where the message at ``queue_offset`` lies, or for a slot that stayed empty the nearest one in front.
+    """The span of the message at ``queue_offset``; for an empty slot, of the nearest message in front.
 
-    The whole log where a unit does not point at its message: what it is damaged to must not hide any other.
+    The whole log if the unit does not point at its message: a damaged unit must not hide other messages.
     """
     place = queue.phy_offset(queue_offset)
     if view.tail_begin <= place < view.end and place == view.record_at_or_after(place):
@@ -164,7 +163,7 @@ def _message(view: StoreView, queue: QueueView, queue_offset: int) -> Span:
 
 
 def _is_in(message: StoredMessage, queue: QueueView, queue_offset: int) -> bool:
-    """Whether it is the one that :func:`_message` looks for."""
+    """Whether ``message`` is the one that :func:`_message` looks for."""
     at = message.queue_offset
     if (message.topic, message.queue_id) != (queue.topic, queue.queue_id):
         names, offsets = (message.properties.get(name, "").split(",") for name in _FURTHER_QUEUES)
@@ -192,7 +191,7 @@ def _byte_cuts(view: StoreView, spans: Sequence[Span], min_partitions: int) -> l
 def _row_cuts(
     view: StoreView, ranges: Iterable[QueueRange], whole: Span, min_partitions: int, max_records: int
 ) -> list[int]:
-    """Cuts between which there are at most ``max_records`` messages, or one more where a damaged unit misplaces it."""
+    """Cuts between which there are at most ``max_records`` messages, or one more if a damaged unit misplaces it."""
     left = [one for one in ranges if len(one)]
     at_most = min(max_records, -(-sum(map(len, left)) // max(min_partitions, 1)) or 1)
     cuts: list[int] = []

@@ -1,7 +1,8 @@
-"""What Spark's filters say about where messages lie. Nothing is decided here for good: Spark filters once more.
+"""Translates Spark's filters into limits on queues, offsets and records. Spark applies the filters again itself.
 
-Spark hands over what is a column against literals, AND-ed. topic, queue_id and queue_offset leave out queues and
-offsets, phy_offset stretches of the log, and it, store_timestamp, tags and keys records before they become columns.
+Spark passes comparisons of a column with literals, joined by AND. topic, queue_id and queue_offset exclude queues and
+offsets. phy_offset excludes parts of the log. phy_offset, store_timestamp, tags and keys exclude records before columns
+are made.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _RANGED = {"queue_offset": "queue_offset", "phy_offset": "phy_offset", "store_ti
 
 @dataclass(slots=True)
 class Pushed:
-    """What filters leave: of queues, of their offsets (least, greatest), and of records."""
+    """What the filters leave of queues, of their offsets (least, greatest), and of records."""
 
     topics: frozenset[Any] | None = None
     queue_ids: frozenset[Any] | None = None
@@ -40,12 +41,12 @@ class Pushed:
 
     @property
     def narrows(self) -> bool:
-        """Whether queues or their offsets are left out."""
+        """Whether queues or their offsets are excluded."""
         limits = (self.topics, self.queue_ids, self.least_offset, self.greatest_offset)
         return any(limit is not None for limit in limits)
 
     def narrowed(self, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
-        """Offsets of the queues that are left, within what is left of them."""
+        """The offsets of the remaining queues, within the remaining offsets."""
         kept = [
             key
             for key in start
@@ -59,7 +60,7 @@ class Pushed:
 
 
 def pushed(filters: Sequence[Filter]) -> Pushed:
-    """What is understood of ``filters``."""
+    """Translate ``filters``. Those that are not understood are ignored."""
     found = Pushed()
     for one in filters:
         column: tuple[str, ...] = getattr(one, "attribute", ())
@@ -93,14 +94,16 @@ def _limit(found: Pushed, column: str, low: int | None, high: int | None) -> Non
 
 
 def _values(one: Filter) -> frozenset[Any] | None:
-    """The values that a column may have; None where the filter does not say."""
+    """The values that a filter allows; None if it does not name values."""
     if isinstance(one, EqualTo | EqualNullSafe) and one.value is not None:
         return frozenset([one.value])
     return frozenset(value for value in one.value if value is not None) if isinstance(one, In) else None
 
 
 def _keys(one: Filter) -> tuple[frozenset[str], ...]:
-    """Of which keys a record has some, as RowFilter has it. Spark compares whole lists; an empty one says nothing."""
+    """The keys that a record must have, as for RowFilter. Spark compares whole lists; an empty list gives no
+    condition.
+    """
     if isinstance(one, EqualTo | EqualNullSafe) and one.value:
         return tuple(frozenset([key]) for key in one.value if key is not None)
     if isinstance(one, In) and one.value and all(one.value):
@@ -109,7 +112,7 @@ def _keys(one: Filter) -> tuple[frozenset[str], ...]:
 
 
 def _limits(one: Filter) -> tuple[int | None, int | None] | None:
-    """(least, greatest) value, wide rather than narrow; None where the filter does not say."""
+    """(least, greatest) allowed value, rounded outwards; None if the filter gives no limit."""
     if isinstance(one, In):
         values = [_floor(value) for value in one.value if value is not None]
         known = [value for value in values if value is not None]
@@ -125,7 +128,7 @@ def _limits(one: Filter) -> tuple[int | None, int | None] | None:
 
 
 def _floor(value: Any) -> int | None:
-    """A number, or a time as milliseconds."""
+    """A number, or a time in milliseconds, rounded down; None for any other value."""
     if isinstance(value, bool):
         return None
     if isinstance(value, datetime):

@@ -1,4 +1,4 @@
-"""One queue of a store as the driver sees it: its units up to where the store was opened, and what came since."""
+"""One queue of a store as the driver sees it: the units at the opening, and the records that came since."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gantrymq.store.queue.consume_queue import ConsumeQueue
 
 
 class QueueView:
-    """One queue: units of the consume queue up to where the store was opened, and the tail behind them."""
+    """The units of a consume queue up to where the store was opened, and the tail behind them."""
 
     def __init__(self, topic: str, queue_id: int, stored: ConsumeQueue | RemoteQueue | None) -> None:
         self.topic = topic
@@ -27,16 +27,16 @@ class QueueView:
 
     @property
     def max_offset(self) -> int:
-        """Behind the last message."""
+        """The queue offset behind the last message."""
         return self._stored_max + len(self._tail)
 
     @property
     def tail(self) -> range:
-        """The queue offsets of what came since the store was opened."""
+        """The queue offsets of the messages since the store was opened."""
         return range(self._stored_max, self.max_offset)
 
     def take_tail(self, first_offset: int, phy_offsets: NDArray[np.int64]) -> bool:
-        """Take over what is new; False where it does not join on."""
+        """Replace the tail. Returns False if it does not follow the stored units."""
         if self.stored is None and not len(self._tail):
             self.min_offset = self._stored_max = first_offset
         if first_offset != self._stored_max:
@@ -45,7 +45,7 @@ class QueueView:
         return True
 
     def phy_offset(self, queue_offset: int) -> int:
-        """Where the message lies, or for a slot that stayed empty the nearest one in front; -1 without one."""
+        """The physical offset of a message; for an empty slot, of the nearest message in front; -1 if there is none."""
         if queue_offset >= self._stored_max:
             return int(self._tail[queue_offset - self._stored_max])
         unit = self.stored.real_entry(queue_offset) if self.stored is not None else None
@@ -53,32 +53,36 @@ class QueueView:
 
     @property
     def last_message(self) -> tuple[int, int]:
-        """Where the last message lies, and where it ends; -1 for what is not known without reading a file.
+        """The physical offset and the end of the last message; -1 for what is unknown without reading a file.
 
-        The files may be those of another store by now.
+        Files are not read, because they may be those of another store by now.
         """
         if not len(self._tail) and isinstance(self.stored, ConsumeQueue):
             return -1, self.stored.max_physic_offset
         return self.phy_offset(self.max_offset - 1), -1
 
     def is_empty(self, queue_offset: int) -> bool:
-        """Whether it is a slot that stayed empty."""
+        """Whether a slot is empty."""
         unit = self.stored.entry(queue_offset) if self.stored is not None else None
         return unit is not None and unit.size_bytes == BLANK_UNIT_SIZE
 
     def phy_offsets(self, low: int, high: int) -> NDArray[np.int64]:
-        """Where the messages of [low, high) lie (int64), rising; empty slots say what those in front of them say."""
+        """The physical offsets (int64, rising) of the messages of [low, high); empty slots have that of the one in
+        front.
+        """
         parts: list[NDArray[np.int64]] = [
             units["phy_offset"].astype(np.int64) for units in self._stored_units(low, high)
         ]
         parts.append(self._tail[max(low - self._stored_max, 0) : max(high - self._stored_max, 0)])
         places = np.concatenate(parts)
         if len(places):
-            places[0] = self.phy_offset(low)  # of an empty slot nothing of [low, high) is in front
+            places[0] = self.phy_offset(low)  # the message in front of an empty slot may lie outside of [low, high)
         return np.maximum.accumulate(places)
 
     def sizes(self, low: int, high: int, tail_sizes: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> Any:
-        """How many bytes the records of [low, high) have (int64); none for empty slots. ``tail_sizes``: of the tail."""
+        """The sizes in bytes (int64) of the records of [low, high); 0 for empty slots. ``tail_sizes`` gives those of
+        the tail.
+        """
         parts: list[NDArray[np.int64]] = []
         for units in self._stored_units(low, high):
             sizes = units["size"].astype(np.int64)
@@ -87,7 +91,7 @@ class QueueView:
         return np.concatenate(parts)
 
     def _stored_units(self, low: int, high: int) -> Iterator[NDArray[np.void]]:
-        """The units of [low, high) that the stored queue has, in order, a part of a file at a time."""
+        """Yield the stored units of [low, high) in order, a part of a file at a time."""
         at, stored_end = low, min(high, self._stored_max)
         while self.stored is not None and at < stored_end:
             units = self.stored.entries(at, stored_end - at)
@@ -97,5 +101,7 @@ class QueueView:
             at += len(units)
 
     def first_at(self, phy_offset: int, low: int, high: int) -> int:
-        """The first queue offset of [low, high) whose message lies at or behind ``phy_offset``; high without one."""
+        """The first queue offset of [low, high) whose message lies at or behind ``phy_offset``; ``high`` if there is
+        none.
+        """
         return low + bisect_left(range(low, high), phy_offset, key=self.phy_offset)

@@ -1,8 +1,8 @@
-"""A store on another file system, as planning sees it: consume queues in ranges of bytes, single records, no copy.
+"""A store on a remote file system for planning: reads ranges of consume queues and single records, without a copy.
 
-It stands in for :class:`gantrymq.store.reader.StoreReader`, which maps local files and computes what a recovery would
-leave. Here nothing is recovered: a store that was not closed cleanly is refused by name. Archives and backups are what
-lies on object stores, and those are closed.
+It replaces :class:`gantrymq.store.reader.StoreReader`, which maps local files and computes the result of a recovery.
+Here nothing is recovered, so a store that was not closed cleanly is refused. Stores on object stores are archives and
+backups, which are closed.
 
 Thread rule: one thread.
 """
@@ -27,7 +27,7 @@ from gantrymq.spark.plan.log_tail import LogTail
 from gantrymq.store.queue.consume_queue import UNIT_DTYPE
 from gantrymq.store.queue.queue_listing import queue_id_of
 
-_BLOCK_UNITS = 3_276  # 64 KiB: what an object store gives as quickly as less
+_BLOCK_UNITS = 3_276  # 64 KiB: an object store returns this as quickly as less
 _BLOCKS_KEPT = 256
 _NEVER_MS = -(1 << 63)
 
@@ -41,7 +41,7 @@ class OffsetFile(NamedTuple):
 
 
 class RemoteQueue:
-    """One consume queue, with the part of ``ConsumeQueue`` that planning uses."""
+    """One consume queue, with the methods of ``ConsumeQueue`` that planning uses."""
 
     def __init__(self, topic: str, queue_id: int, directory: Location, log_begin: int) -> None:
         self.topic, self.queue_id = topic, queue_id
@@ -52,7 +52,7 @@ class RemoteQueue:
         self.min_offset = self.find_first(log_begin)
 
     def _end(self) -> int:
-        """Behind the last unit: from there on the last file reads as zeros."""
+        """The queue offset behind the last unit. The last file reads as zeros from there on."""
         for file in reversed(self._files):
             slots = range(file.begin // UNIT_SIZE, (file.begin + file.size_bytes) // UNIT_SIZE)
             count = bisect_left(slots, True, key=lambda slot: self._units(slot, 1)["size"][0] <= 0)
@@ -61,23 +61,23 @@ class RemoteQueue:
         return self._first
 
     def entry(self, queue_offset: int) -> QueueEntry | None:
-        """The unit of a queue offset; None where there is none."""
+        """The unit of a queue offset, or None."""
         if not self._first <= queue_offset < self.max_offset:
             return None
         return QueueEntry(*self._units(queue_offset, 1)[0].item())
 
     def real_entry(self, queue_offset: int) -> QueueEntry | None:
-        """The unit, or for a slot that stayed empty the nearest real one in front; None without one."""
+        """The unit; for an empty slot, the nearest real one in front; None if there is none."""
         while (entry := self.entry(queue_offset)) is not None and entry.size_bytes == BLANK_UNIT_SIZE:
             queue_offset -= 1
         return entry
 
     def entries(self, queue_offset: int, count: int) -> NDArray[np.void]:
-        """Units from a queue offset on, as many as lie in one block."""
+        """The units from a queue offset on that lie in one block."""
         return self._units(queue_offset, min(count, self.max_offset - queue_offset))
 
     def find_first(self, phy_offset: int) -> int:
-        """The first queue offset whose unit points at or behind ``phy_offset``; ``max_offset`` where none does."""
+        """The first queue offset whose unit points at or behind ``phy_offset``; ``max_offset`` if there is none."""
         offsets = range(self._first, self.max_offset)
         return self._first + bisect_left(offsets, phy_offset, key=self._phy_offset)
 
@@ -90,7 +90,7 @@ class RemoteQueue:
         return self._block(block)[at : at + max(count, 0)]
 
     def _read_block(self, number: int) -> NDArray[np.void]:
-        """The units of a block; zeros where no file is."""
+        """The units of a block; zeros where there is no file."""
         data = bytearray(_BLOCK_UNITS * UNIT_SIZE)
         begin = number * len(data)
         for file in self._files:
@@ -103,13 +103,13 @@ class RemoteQueue:
 
 @dataclass(frozen=True, slots=True)
 class RemoteLog:
-    """What planning asks of a commit log itself."""
+    """The properties of a commit log that planning uses."""
 
     file_size: int
 
 
 class RemoteStore:
-    """An open store; raises StoreError where it was not closed cleanly, or its log files differ in size."""
+    """An open store. Raises StoreError if it was not closed cleanly, or its log files differ in size."""
 
     last_exit_ok = True  # others are refused
 
@@ -141,9 +141,9 @@ class RemoteStore:
         ]
 
     def _log_end(self) -> int:
-        """Behind the last record that a queue names, and behind what the log has from there on.
+        """The end of the log: behind the last record that a queue names and the records that follow it.
 
-        A unit that names a place behind the files says nothing, and a queue may be missing.
+        A unit that names a place behind the files proves nothing, and a queue may be missing.
         """
         end = self.min_phy_offset
         for queue in self.consume_queues:
@@ -156,15 +156,15 @@ class RemoteStore:
         return tail.end
 
     def message_at(self, phy_offset: int) -> StoredMessage | None:
-        """The record that begins at ``phy_offset``; None where none does."""
+        """The record that begins at ``phy_offset``, or None."""
         if not self._begin <= phy_offset < self._end:
             return None
         return message_at(self._place / COMMIT_LOG, self.log.file_size, phy_offset)
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """The first queue offset stored at ``timestamp_ms`` or later; the max offset where there is none.
+        """The first queue offset stored at ``timestamp_ms`` or later; the max offset if there is none.
 
-        0 for a queue that is not there.
+        0 for a missing queue.
         """
         queue = next((one for one in self.consume_queues if (one.topic, one.queue_id) == (topic, queue_id)), None)
         if queue is None:
@@ -173,30 +173,32 @@ class RemoteStore:
         return offsets.start + bisect_left(offsets, timestamp_ms, key=lambda offset: self._stored_ms(queue, offset))
 
     def _stored_ms(self, queue: RemoteQueue, queue_offset: int) -> int:
-        """When a message was stored; for one that cannot be read, before every time."""
+        """The store timestamp of a message in ms; below every time if it cannot be read."""
         entry = queue.real_entry(queue_offset)
         message = None if entry is None else self.message_at(entry.phy_offset)
         return _NEVER_MS if message is None else message.store_timestamp_ms
 
     def record_at_or_after(self, phy_offset: int) -> int:
-        """Where the first record of a queue at or behind ``phy_offset`` begins; the file's end where none does."""
+        """The physical offset of the first queue record at or behind ``phy_offset``; the file's end if there is
+        none.
+        """
         found = [queue.real_entry(queue.find_first(phy_offset)) for queue in self.consume_queues]
         file_end = phy_offset - phy_offset % self.log.file_size + self.log.file_size
         places = sorted(unit.phy_offset for unit in found if unit is not None and unit.phy_offset < file_end)
         return next((place for place in places if self.message_at(place) is not None), file_end)
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no file stays open."""
 
 
 def _end_of(queue: RemoteQueue, queue_offset: int) -> int:
-    """Where the message ends that a unit names."""
+    """The end of the message that a unit points to, as a physical offset."""
     entry = queue.real_entry(queue_offset)
     return 0 if entry is None else entry.phy_offset + entry.size_bytes
 
 
 def files_in(directory: Location) -> list[OffsetFile]:
-    """The files of a directory that are named by an offset, in their order."""
+    """The files of a directory that are named by an offset, in order."""
     found = (
         (parse_offset_name(entry.base_name), entry.base_name, entry.size)
         for entry in entries_of(directory) or ()

@@ -1,7 +1,7 @@
-"""Store directories as the origin of a read: their queues, and partitions of the wanted messages.
+"""Store directories as the origin of a read: their queues, and the partitions of the selected messages.
 
-A queue that was never written to has no files. The broker's ``config/topics.json`` declares it; a store without that
-file has the queues that have files.
+A queue that was never written has no files. The broker's ``config/topics.json`` declares it. A store without that file
+has only the queues that have files.
 
 Source: TopicConfigManager.
 """
@@ -37,7 +37,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def declared_queues(store: Location) -> Iterator[tuple[str, int]]:
-    """(topic, queue id) of every queue that consumers see, by the configuration of the store's broker."""
+    """(topic, queue id) of every readable queue in the configuration of the store's broker."""
     file = store / CONFIG / _TOPICS
     raw = content_of(file)
     if not raw:
@@ -54,7 +54,7 @@ def declared_queues(store: Location) -> Iterator[tuple[str, int]]:
 
 
 class StoreOrigin:
-    """The stores that the options name; see :class:`gantrymq.spark.plan.origin.Origin`."""
+    """The stores that the options name; implements :class:`gantrymq.spark.plan.origin.Origin`."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -66,7 +66,7 @@ class StoreOrigin:
         self._known_resets: dict[QueueKey, tuple[int, dict[int, int] | None, str]] = {}
 
     def extents(self) -> Extents:
-        """The wanted queues as they are now; new stores, topics and queues among them. Raises StoreError."""
+        """The selected queues now, including new stores, topics and queues. Raises DataLossError, StoreError."""
         self._refresh()
         self._found = {}
         for broker, view in sorted(self._views.items()):
@@ -85,9 +85,10 @@ class StoreOrigin:
         return self._extents
 
     def _report_lost_ends(self) -> None:
-        """Raise DataLossError, or log it, where a closed store's log ends in front of what its queues name.
+        """Report a log that ends before messages that the queues of its store name.
 
-        After a crash that is as usual: what was not flushed is cut. So there it is logged only.
+        In a closed store this raises DataLossError, or logs it with failOnDataLoss=false. After a crash, whose recovery
+        cuts data that was not flushed, it is only logged.
         """
         for broker, view in self._views.items():
             if not view.has_lost_ends:
@@ -109,9 +110,9 @@ class StoreOrigin:
                 report(losses, fail=False, allowed_by="after a crash")
 
     def _without_messages(self) -> Extents:
-        """The queues that chosen topics have by their configuration, none of which need have been written to.
+        """The queues that selected topics have by their configuration. They need not have been written.
 
-        A read of everything has enough in those that were: a broker's own topics have more than a thousand queues.
+        A read of everything skips this: a broker's own topics have more than a thousand queues.
         """
         if self._selection.is_everything:
             return {}
@@ -137,7 +138,9 @@ class StoreOrigin:
                 self._views[broker] = StoreView(store, skips_lost=not options.fail_on_data_loss)
 
     def _require_stores(self, known: Iterable[str], there: Iterable[str]) -> None:
-        """Raise NotAStoreError where a store that was read before is not there: what it has by now is unknown."""
+        """Raise NotAStoreError if a store that was read before is missing: its new messages would be skipped
+        silently.
+        """
         gone = sorted(set(known) - set(there) - set(self._options.retired_brokers))
         if gone:
             found = ", ".join(sorted(there)) or "none"
@@ -148,7 +151,7 @@ class StoreOrigin:
             )
 
     def marks(self, offsets: Offsets, before: Marks) -> Marks:
-        """By what the logs that were read up to ``offsets`` are known again."""
+        """Marks that recognize the logs, which were read up to ``offsets``."""
         read: dict[str, list[int]] = {broker: [] for broker in self._views}
         for key, offset in offsets.items():
             queue = self._found.get(key)
@@ -161,12 +164,12 @@ class StoreOrigin:
         return {broker: records for broker, records in noted.items() if records}
 
     def resets(self, began: Offsets, marks: Marks) -> Resets:
-        """The queues whose messages in front of ``began`` are not those that were read, by ``marks`` and otherwise."""
+        """The queues whose messages before ``began`` are not those that were read, by ``marks`` or by a refresh."""
         wanted = {key: offset for key, offset in began.items() if self._selection.wants(key)}
         self._require_stores({key.broker for key in wanted}, self._views.keys())
         read = {key: offset for key, offset in wanted.items() if offset > 0}
         found = {key: reason for key, reason in self._replaced.items() if key in read}
-        # A batch is planned after its end was settled, and its resets must be the same then.
+        # A batch is planned after its end was fixed, and must see the same resets then.
         found |= {
             key: reason
             for key, (offset, noted, reason) in self._known_resets.items()
@@ -189,7 +192,7 @@ class StoreOrigin:
         return found
 
     def _reset(self, key: QueueKey, offset: int, noted: dict[int, int] | None, state: LogState | None) -> str | None:
-        """Why a queue that was read up to ``offset`` is not the one that it was; None where it is."""
+        """The reason for which a queue that was read up to ``offset`` is not the same any more, or None."""
         view, queue, extent = self._views[key.broker], self._found.get(key), self._extents[key]
         if state is LogState.OTHER:
             reason = ends_before(offset, extent) if offset > extent.max_offset else replaced(offset)
@@ -202,17 +205,16 @@ class StoreOrigin:
         return replaced(offset) if log_identity.is_recreated(view, queue, offset, noted, state) else None
 
     def offset_at(self, key: QueueKey, timestamp_ms: int) -> int:
-        """The first queue offset stored at ``timestamp_ms`` or later; the max offset where there is none."""
-        if key not in self._found:  # nobody has written to it
+        """The first queue offset stored at ``timestamp_ms`` or later; the max offset if there is none."""
+        if key not in self._found:  # never written
             return 0
         topic = with_namespace(key.topic, self._options.namespace)
         return self._views[key.broker].offset_at(topic, key.queue_id, timestamp_ms)
 
     def advance(self, start: Offsets, latest: Offsets, rows: int) -> Offsets:
-        """Offsets between both with ``rows`` messages in front of them, in the order of each store's log.
+        """Offsets between both that leave ``rows`` messages in front, in the order of each store's log.
 
-        What is not there any more is passed over as a whole, or nobody would ever come to where it is missed. Raises
-        DataLossError.
+        A missing queue is passed as a whole; otherwise the stream would never reach its end. Raises DataLossError.
         """
         report(self._gone(start, latest), fail=self._options.fail_on_data_loss)
         ends = {key: low if key in self._found else latest.get(key, low) for key, low in start.items()}
@@ -226,7 +228,7 @@ class StoreOrigin:
         return ends
 
     def advance_bytes(self, start: Offsets, latest: Offsets, size_bytes: int) -> Offsets:
-        """Offsets between both with records of ``size_bytes`` in front of them, in the order of each store's log."""
+        """Offsets between both that leave ``size_bytes`` of records in front, in the order of each store's log."""
         report(self._gone(start, latest), fail=self._options.fail_on_data_loss)
         ends = {key: low if key in self._found else latest.get(key, low) for key, low in start.items()}
         by_broker = {broker: self._ranges(start, latest, broker) for broker in self._views}
@@ -240,7 +242,7 @@ class StoreOrigin:
         return ends
 
     def _ranges(self, start: Offsets, end: Offsets, broker: str, *, whole: bool = False) -> dict[QueueKey, QueueRange]:
-        """What is wanted of each queue that is there; of a ``whole`` one also nothing, for it may be damaged."""
+        """The range of each existing queue. With ``whole`` empty ranges are included, because a unit may be damaged."""
         return {
             key: QueueRange(self._found[key], low, end.get(key, low))
             for key, low in start.items()
@@ -250,9 +252,9 @@ class StoreOrigin:
     def partitions(
         self, start: Offsets, end: Offsets, rows: RowFilter | None = None, *, whole: bool = False
     ) -> list[LogRun]:
-        """The partitions of what lies between both; ``whole`` says that this is all there is of the wanted queues.
+        """The partitions of the messages between both. ``whole``: these are all messages of the selected queues.
 
-        Raises DataLossError where a queue of it is not there any more.
+        Raises DataLossError if a queue of them is missing.
         """
         options, runs = self._options, []
         report(self._gone(start, end), fail=options.fail_on_data_loss)
@@ -269,7 +271,7 @@ class StoreOrigin:
         return runs
 
     def _gone(self, start: Offsets, end: Offsets) -> list[str]:
-        """What lies between both of queues that are wanted and not there; a query may have been told to leave some."""
+        """The losses of selected queues that are missing. A query may have been told to leave some out."""
         return [
             f"{key}: {missing(low, end[key])}"
             for key, low in start.items()

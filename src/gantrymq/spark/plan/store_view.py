@@ -2,15 +2,15 @@
 
 A log or queues that are missing beside the rest of a store are an error, not an empty store.
 
-The view is opened once, as a recovery would leave the store (:class:`gantrymq.store.reader.StoreReader`). Of a store
-that was closed, or that a writer has open, only the very end is read for that. Afterwards only appended records are
-read (:class:`gantrymq.spark.plan.log_tail.LogTail`). When the log was changed otherwise (a recovery cut it, retention
-removed files) the store is opened again.
+The view is opened once, in the state that a recovery would leave (:class:`gantrymq.store.reader.StoreReader`). If the
+store was closed, or a writer has it open, only the end of the log is read for that. Afterwards only appended records
+are read (:class:`gantrymq.spark.plan.log_tail.LogTail`). If the log was changed otherwise (a recovery cut it, retention
+deleted files), the store is opened again.
 
 To find the first record at or behind an offset, the consume queues give the nearest record before it, and the log is
 scanned from there.
 
-No lock is taken and nothing is written. Thread rule: one thread.
+It takes no lock and writes nothing. Thread rule: one thread.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from gantrymq.store.reader import StoreReader
 
 
 def require_log(location: Location) -> None:
-    """Raise StoreError where a store has no log file though its checkpoint or its queues know of messages."""
+    """Raise StoreError if a store has no log file although its checkpoint or its queues show that it had messages."""
     log = location / COMMIT_LOG
     if log_files(log):
         return
@@ -83,9 +83,9 @@ def _has_unit(file: OffsetFile) -> bool:
 
 
 def record_at_or_after(reader: StoreReader, guides: Iterable[ConsumeQueue], offset: int) -> int:
-    """Where the first record at or behind ``offset`` begins in its file; the file's end where it cannot be told.
+    """The physical offset of the first record at or behind ``offset``; the end of its file if that is unknown.
 
-    ``guides`` are queues to ask for a place near it.
+    ``guides`` are queues that give a place near it.
     """
     file = reader.log.queue.find(offset)
     if file is None:
@@ -100,14 +100,14 @@ def record_at_or_after(reader: StoreReader, guides: Iterable[ConsumeQueue], offs
 
 
 def is_record(reader: StoreReader | RemoteStore, offset: int) -> bool:
-    """Whether a readable record begins at ``offset``: a place that a damaged unit names is not believed."""
+    """Whether a readable record begins at ``offset``. A damaged unit may name a place without one."""
     return reader.message_at(offset) is not None
 
 
 def _scan_to(reader: StoreReader, start: int, target: int) -> int | None:
-    """The first record at or behind ``target``, by the records from ``start`` on; None where they break off before.
+    """The first record at or behind ``target``, found by scanning from ``start``; None if the records break off.
 
-    The scanner asks for pages before it looks at them: a bad sector, or a file that was cut, ends no process.
+    The scanner fetches pages before it reads them, so a bad sector or a truncated file does not kill the process.
     """
     scanner = LogScanner(reader.log, start, target, RecordScan(codes.CHECK_OFF))
     try:
@@ -123,7 +123,7 @@ _MOST_TAIL_RECORDS = 4_000_000
 _OPEN_TRIES = 5
 _OPEN_PAUSE_S = 0.02
 _GUIDES = 8
-_CLOSE_BEHIND_BYTES = 64 << 10  # what an object store gives as quickly as less
+_CLOSE_BEHIND_BYTES = 64 << 10  # an object store returns this as quickly as less
 _NEXT_FILES = 16
 _NEVER_MS = -(1 << 63)
 _LOGGER = logging.getLogger(__name__)
@@ -138,34 +138,34 @@ class StoreView:
         self.location = store.location
         self.queues: dict[tuple[str, int], QueueView] = {}
         self.replaced: dict[tuple[str, int], int] = {}
-        """Up to which offset the last refresh found other messages in a queue than were there: recreated, or cut."""
+        """Queues in which the last refresh found other messages than before: the offset up to which they differ."""
         self.is_new = True
-        """Whether the store was opened since somebody set it to False, so that queues may have been recreated."""
+        """True after an opening, until a caller sets it to False: queues may have been recreated."""
         self.has_lost_ends = True
-        """The same for ``lost_ends``, which need be told once."""
+        """True after an opening, until a caller sets it to False: ``lost_ends`` must be reported."""
         self._log = store.location / COMMIT_LOG
         self._file_marks: dict[int, LogMark] = {}
-        self._told: set[str] = set()  # of what may be missing in front of the log
+        self._told: set[str] = set()  # warnings about the log's begin that were logged
         self._files: list[int] = []
         self._open()
 
     @property
     def begin(self) -> int:
-        """Where the log begins."""
+        """The physical offset at which the log begins."""
         return self._files[0] if self._files else max(self.reader.min_phy_offset, 0)
 
     @property
     def end(self) -> int:
-        """Behind the last record."""
+        """The physical offset behind the last record."""
         return self._tail.end
 
     @property
     def tail_begin(self) -> int:
-        """Where the tail begins: from here on records and their places are known exactly."""
+        """The physical offset of the tail. From here on the places of all records are known."""
         return self._tail.begin
 
     def refresh(self) -> None:
-        """Take note of what was appended, and of what retention has deleted."""
+        """Read what was appended, and forget what retention has deleted. Raises StoreError if the log is missing."""
         self.replaced = {}
         files = log_files(self._log)
         if self._files and not files:
@@ -193,16 +193,16 @@ class StoreView:
             }
 
     def _is_moved(self, key: tuple[str, int], queue_offset: int, place: int, end: int) -> bool:
-        """Whether a queue's message, which was at ``place`` or ended at ``end``, is another now; -1 is not known.
+        """Whether a queue's message, which was at ``place`` or ended at ``end``, is another one now; -1 is unknown.
 
-        What is gone has not moved.
+        A message that is gone does not count.
         """
         queue = self.queues.get(key)
         if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
             return False
         message = self.message_at(queue.phy_offset(queue_offset))
         if message is None or (message.topic, message.queue_id, message.queue_offset) != (*key, queue_offset):
-            return False  # a damaged unit says nothing
+            return False  # a damaged unit proves nothing
         return place not in (-1, message.phy_offset) or end not in (-1, message.phy_offset + message.size_bytes)
 
     def _open(self) -> None:
@@ -211,7 +211,7 @@ class StoreView:
                 self._open_once()
                 return
             except (FileNotFoundError, LogChangedError, WrongFileSizeError):
-                # Retention was quicker, or a writer is just making a file.
+                # Retention deleted a file meanwhile, or a writer is creating one.
                 if not tries_left:
                     raise
                 time.sleep(_OPEN_PAUSE_S)
@@ -230,7 +230,7 @@ class StoreView:
         self._tail = LogTail(self._log, self.reader.log.file_size, max(self.reader.max_phy_offset, 0))
 
     def _require_begin(self) -> None:
-        """Raise where the disk with the log's begin is not mounted, and tell where it may be another one."""
+        """Raise MissingLogBeginError if the disk of the log's begin is not mounted; log the notes of the reader."""
         if not isinstance(self.reader, StoreReader):
             return
         for problem in self.reader.problems:
@@ -254,29 +254,31 @@ class StoreView:
                 raise error
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """The first queue offset stored at ``timestamp_ms`` or later; the max offset where there is none."""
+        """The first queue offset stored at ``timestamp_ms`` or later; the max offset if there is none."""
         queue = self.queues[topic, queue_id]
         if queue.stored is not None:
             found = self.reader.offset_at(topic, queue_id, timestamp_ms)
             if found < queue.tail.start:
                 return found
-        # The reader knows nothing of what came since it was opened.
+        # The reader does not have the records that came since it was opened.
         return queue.tail.start + bisect_left(queue.tail, timestamp_ms, key=partial(self._stored_ms, queue))
 
     def message_at(self, phy_offset: int) -> StoredMessage | None:
-        """The record that begins at ``phy_offset``; None where none does, or none can be read."""
+        """The record that begins at ``phy_offset``; None if there is none, or it is unreadable."""
         try:
             return message_at(self._log, self.reader.log.file_size, phy_offset)
         except (NotThereError, BadSectorError):
             return None
 
     def _stored_ms(self, queue: QueueView, queue_offset: int) -> int:
-        """When a message of the tail was stored."""
+        """The store timestamp of a message of the tail in ms."""
         message = message_at(self._log, self.reader.log.file_size, queue.phy_offset(queue_offset))
         return _NEVER_MS if message is None else message.store_timestamp_ms
 
     def record_at_or_after(self, phy_offset: int) -> int:
-        """Where the first record at or behind ``phy_offset`` begins; the end of its file where that cannot be told."""
+        """The physical offset of the first record at or behind ``phy_offset``; the end of its file if that is
+        unknown.
+        """
         if phy_offset >= self._tail.begin:
             parts = self._tail.phy_offsets
             at = bisect_left(parts, phy_offset, key=lambda part: int(part[-1]))
@@ -286,16 +288,16 @@ class StoreView:
         return record_at_or_after(self.reader, self._guides, phy_offset)
 
     def tail_sizes(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many bytes lie between each of ``places`` of the tail and the record behind it."""
+        """The distance in bytes from each of ``places`` (in the tail) to the next record."""
         if not len(places):
             return np.empty(0, np.int64)
         begins = np.concatenate([*self._tail.phy_offsets, [self.end]])
         return begins[np.searchsorted(begins, places, side="right")] - places
 
     def lost_ends(self) -> dict[tuple[str, int], range]:
-        """The queue offsets whose units name places behind the end of the log: its last files are not there, or cut.
+        """The queue offsets whose units point behind the end of the log, whose last files are missing or cut.
 
-        A recovery cuts such units, so they are taken from the files.
+        A recovery cuts such units, so they are read from the files.
         """
         reader = self.reader
         if isinstance(reader, StoreReader) and not reader.recovery.queue_units_cut:
@@ -311,9 +313,9 @@ class StoreView:
         return found
 
     def _has_reached(self, queue: RemoteQueue, queue_offset: int) -> bool:
-        """Whether the log had the place that a unit names behind its end; else the unit is damaged.
+        """Whether the log had reached the place of a unit behind its end; otherwise the unit is damaged.
 
-        The checkpoint tells. That of 4.x does not: there a place counts that lies in one of the next files.
+        The checkpoint shows it. That of 4.x does not; then a place in one of the next files counts.
         """
         told = decode_checkpoint(content_of(self.location / CHECKPOINT))
         reached = max(told.confirm_phy_offset, told.logics_physical_offset)
@@ -323,9 +325,10 @@ class StoreView:
         return unit is not None and unit.phy_offset < self.end + _NEXT_FILES * self.reader.log.file_size
 
     def begins_late(self, queue: QueueView) -> bool:
-        """Whether a queue's first file may be missing: that retention deleted the one in front of it does not show.
+        """Whether a queue's first file may be missing, because retention does not explain where the queue begins.
 
-        Retention leaves a file of a queue until its last message is gone, so the first unit of the next one is, too.
+        Retention deletes a file of a queue only when its last message is in front of the log's begin. If the first unit
+        of the first file points at or behind that begin, the file in front of it was probably lost.
         """
         files = files_in(self._queue_directory(queue))
         if not files or not files[0].begin or queue.stored is None:
@@ -334,7 +337,7 @@ class StoreView:
         return first is not None and first.size_bytes != BLANK_UNIT_SIZE and first.phy_offset >= self.begin
 
     def doubt_of(self, queue: QueueView) -> str | None:
-        """Why a first or last file of a queue may be missing, so that it seems to begin late or to end early."""
+        """The reason to suspect that the first or last file of a queue is missing, or None."""
         if self.begins_late(queue):
             return (
                 f"its first file may be missing: it begins at offset {queue.min_offset}, which is no end of retention"
@@ -352,10 +355,10 @@ class StoreView:
         return self.location / CONSUME_QUEUE / queue.topic / str(queue.queue_id)
 
     def goes_on(self, queue: QueueView) -> bool:
-        """Whether something is written behind what was taken for a queue's last unit, or close behind it.
+        """Whether units may follow the apparent end of a queue.
 
-        Its last file reads as zeros from where it ends; else a damaged unit was taken for the end, or a writer goes on.
-        Where it ends with its last file, the next one may be missing.
+        Its last file reads as zeros from its end. Other bytes mean that a damaged unit was taken for the end, or that a
+        writer goes on. If the queue ends with its last file, the next file may be missing.
         """
         files = files_in(self._queue_directory(queue))
         end = queue.tail.start * UNIT_SIZE
@@ -368,10 +371,10 @@ class StoreView:
         return behind != bytes(len(behind))
 
     def pieces(self, start: int, stop: int, losses: list[str]) -> tuple[LogPiece, ...]:
-        """The parts of [start, stop) file by file, each with its marks.
+        """The pieces of [start, stop), one for each file, with their marks.
 
-        What a missing or short file does not give goes to ``losses``, in words. Raises StoreError where a file went
-        away that retention did not delete.
+        Adds a text to ``losses`` for each missing or short file. Raises StoreError if a file is missing that retention
+        did not delete.
         """
         size = self.reader.log.file_size
         found = []
@@ -382,7 +385,7 @@ class StoreView:
         return tuple(found)
 
     def _marked(self, piece: LogPiece, losses: list[str]) -> list[LogPiece]:
-        """The piece with its marks, cut to what its file has."""
+        """The piece with its marks, shortened to the length of its file."""
         try:
             with LogFile(piece.location) as file:
                 stop = min(piece.stop, piece.base + file.size_bytes())
@@ -393,7 +396,7 @@ class StoreView:
                     return []
                 try:
                     return [replace(piece, stop=stop, marks=self._marks(file, piece, stop))]
-                except StoreError:  # a bad sector, which the executor will come upon
+                except StoreError:  # a bad sector, which the executor will report
                     return [replace(piece, stop=stop)]
         except NotThereError as error:
             if piece.base in self._files:
@@ -402,7 +405,9 @@ class StoreView:
             return []
 
     def _marks(self, file: LogFile, piece: LogPiece, stop: int) -> tuple[LogMark, ...]:
-        """Both ends of a piece; on another file system, where each costs a request, the beginning of its file."""
+        """Marks of both ends of a piece; on a remote file system, where each costs a request, of its file's
+        beginning.
+        """
         if piece.location.uri is not None:
             if piece.base not in self._file_marks:
                 self._file_marks[piece.base] = LogMark.read(file, 0, min(MARK_BYTES, stop - piece.base))
@@ -414,7 +419,7 @@ class StoreView:
         )
 
     def log_end(self) -> LogEnd | None:
-        """How the log ends now; None for an empty one, or one whose end cannot be read."""
+        """The mark of the log's current end; None if the log is empty or its end is unreadable."""
         size = self.reader.log.file_size
         if not self._files or self.end <= self.begin:
             return None
@@ -431,13 +436,13 @@ class StoreView:
         self.reader.close()
 
     def __enter__(self) -> StoreView:
-        """Itself."""
+        """Return this view."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
+        """Close the files."""
         self.close()
 
 
@@ -446,9 +451,9 @@ def _unread(start: int, piece: LogPiece) -> str:
 
 
 def open_reader(location: Location, *, skips_lost: bool = False) -> StoreReader | RemoteStore:
-    """A reader of the store, wherever it lies; raises NotAStoreError and other StoreErrors.
+    """A reader of a local or remote store. Raises NotAStoreError and other StoreErrors.
 
-    With ``skips_lost`` what the disk does not give back of a local store is a warning, where the plan can do without.
+    With ``skips_lost``, unreadable parts of a local store are logged as warnings if planning can do without them.
     """
     if location.uri is not None:
         return RemoteStore(location)

@@ -1,1 +1,1 @@
-"""Reading partitions, mostly on executors: a log, a live cluster, a batch, a stream."""
+"""Reading partitions, mostly on executors: from a log or a live cluster, for a batch or a stream."""

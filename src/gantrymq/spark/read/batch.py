@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 
 def read_partition(run: LogRun | PullRun | None, options: ReadOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """The messages of a partition in the order of the log, or queue by queue; raises CorruptRecordError, StoreError.
+    """The messages of a partition in the order of the log, or queue by queue. Raises CorruptRecordError, StoreError.
 
-    From a cluster also DataLossError and RemotingError. Of an empty list of partitions Spark makes one that is None.
+    From a cluster it also raises DataLossError and RemotingError. ``run`` is None if there are no partitions, because
+    Spark then makes one itself.
     """
     from gantrymq.tools.arrow import ArrowBatches
 
@@ -45,7 +46,7 @@ def read_partition(run: LogRun | PullRun | None, options: ReadOptions, schema: S
 
 
 def _pass_over(error: CorruptRecordError) -> None:
-    """A body that cannot be decompressed is damage, too; whoever wants it as it is stored asks for it."""
+    """Report a body that cannot be decompressed as a loss; decompress=false reads it as it is stored."""
     from gantrymq.spark.data_loss import report
 
     report([str(error)], fail=False)
@@ -64,7 +65,7 @@ def _log_batches(run: LogRun | PullRun, options: ReadOptions) -> Iterator[LogBat
 
 
 class RocketMQReader(DataSourceReader):
-    """Reads the columns of ``schema``, which has been checked."""
+    """Reads the columns of ``schema``, which was checked before."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -72,20 +73,20 @@ class RocketMQReader(DataSourceReader):
         self._filters: tuple[Filter, ...] = ()
 
     def partitions(self) -> list[InputPartition]:
-        """One for each part of what is to be read; their ``value`` is what ``read`` needs to know."""
+        """The partitions of the read; their ``value`` has what ``read`` needs."""
         from gantrymq.spark.plan.batch import plan_batch
 
         return [InputPartition(part) for part in plan_batch(self._options, self._filters)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of a partition, in the order of the log; raises CorruptRecordError, StoreError."""
+        """The messages of a partition, in the order of the log. Raises CorruptRecordError, StoreError."""
         return read_partition(partition.value, self._options, self._schema)
 
 
 class FilteringReader(RocketMQReader):
-    """The same for sessions with spark.sql.python.filterPushdown.enabled: in others Spark refuses it."""
+    """A reader for sessions with spark.sql.python.filterPushdown.enabled; Spark refuses it in others."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take note of the filters that help. All go back: Spark looks at what comes once more."""
+        """Keep the filters for planning. All are returned, so that Spark applies them again."""
         self._filters = tuple(filters)
         return filters

@@ -47,10 +47,10 @@ _WINDOW_BYTES = 4 << 20
 
 
 def next_record(piece: LogPiece, phy_offset: int) -> int:
-    """Where the first record of ``piece`` from ``phy_offset`` on begins; the end of the piece where there is none.
+    """The start of the first record of ``piece`` from ``phy_offset`` on; the end of the piece if there is none.
 
-    A record is valid where its parts add up, its body has the CRC it says and it says that it lies there. Bad sectors
-    are passed over, and hold no record. Raises StoreError where the file cannot be opened.
+    A record is valid if its parts add up, its body matches its CRC, and it carries its own physical offset. Bad sectors
+    are skipped and hold no record. Raises StoreError if the file cannot be opened.
     """
     position, stop = phy_offset - piece.base, piece.stop - piece.base
     with LogFile(piece.location) as file:
@@ -65,7 +65,7 @@ def next_record(piece: LogPiece, phy_offset: int) -> int:
                 found = window.find(_MAGIC_START, found + 1)
             if len(window) < min(_WINDOW_BYTES, stop - position):
                 break
-            # The next window begins with what may be the first bytes of a record.
+            # Let the windows overlap, because a record may begin at the end of this one.
             position += max(len(window) - _HEAD_BYTES, 1) if position + len(window) < stop else len(window)
     return piece.stop
 
@@ -82,7 +82,7 @@ def _is_record(file: LogFile, position: int, stop: int, phy_offset: int) -> bool
         return isinstance(check_record(view, 0, len(record), CheckCRC.BODY), Layout)
 
 
-# What Spark's JVM takes best, and small enough to stay in the caches while the columns are filled one by one.
+# The size that Spark's JVM takes best. It also stays in the CPU caches while the columns are filled one by one.
 BATCH_RECORDS = 16_384
 CHUNK_BYTES = 4 << 20
 
@@ -94,7 +94,7 @@ _LOGGER = logging.getLogger(__name__)
 def read_run(run: LogRun, *, verify_crc: bool, fail_on_data_loss: bool) -> Iterator[LogBatch]:
     """The records of ``run`` that are in a queue, in the order of the log; no batch is empty.
 
-    Raises CorruptRecordError, and StoreError where a file is gone.
+    Raises CorruptRecordError, DataLossError, and StoreError if a file is gone.
     """
     queues, room = QueueFilter(run.selection, run.bounds, run.broker), _Room()
     audit = QueueAudit(run, run.audit) if run.audit is not None else None
@@ -117,7 +117,7 @@ def read_run(run: LogRun, *, verify_crc: bool, fail_on_data_loss: bool) -> Itera
 
 
 def _tell_of_queues(queues: QueueFilter, run: LogRun) -> None:
-    """Log what the log has and the queues of the store do not, so that no consumer sees it either."""
+    """Log messages of the log that the queues of the store lack, so that no consumer sees them either."""
     for number, last in queues.behind_end.items():
         topic, queue_id = queues.keys[number]
         end = (run.bounds or {})[topic or "", queue_id].end
@@ -138,7 +138,7 @@ def _tell_of_queues(queues: QueueFilter, run: LogRun) -> None:
 
 
 def _read(file: LogFile, view: memoryview, position: int) -> tuple[memoryview, BadSectorError | None]:
-    """What of ``view`` could be filled from ``position`` on, and why no more."""
+    """Fill ``view`` from ``position`` on. Returns the part that was filled, and the error that stopped it, or None."""
     try:
         file.read_into(view, position)
     except BadSectorError as error:
@@ -147,7 +147,7 @@ def _read(file: LogFile, view: memoryview, position: int) -> tuple[memoryview, B
 
 
 def _with_queues(error: StoreError, run: LogRun) -> StoreError:
-    """The error with the queues that a part of was being read, for a person who knows these and no physical offsets."""
+    """The error with the queues that were being read, because users know these and not physical offsets."""
     parts = sorted((key, one) for key, one in (run.bounds or {}).items() if one.low < one.high != ENDLESS)
     if not parts:
         return error
@@ -162,21 +162,21 @@ def _with_queues(error: StoreError, run: LogRun) -> StoreError:
 
 
 class _Room:
-    """Memory that every chunk of a run is read into: its bytes, and the columns of its records."""
+    """Memory that every chunk of a run reuses: its bytes, and the columns of its records."""
 
     def __init__(self) -> None:
         self.columns = new_columns(BATCH_RECORDS)
         self._bytes = byte_buffer(CHUNK_BYTES).array
 
     def view(self, size: int) -> memoryview:
-        """Room for ``size`` bytes; what was there is gone."""
+        """A view of ``size`` bytes. Earlier views are overwritten."""
         if size > len(self._bytes):
             self._bytes = byte_buffer(size).array
         return self._bytes[:size].data
 
 
 class _PieceReader:
-    """Reads one piece; once. Positions are physical offsets."""
+    """Reads one piece, once. Positions are physical offsets."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class _PieceReader:
         self._fail = fail_on_data_loss
 
     def batches(self) -> Iterator[LogBatch]:
-        """Every readable record that is wanted; a batch lives until the next one."""
+        """Yield every selected readable record; a batch is valid until the next one."""
         file = self._opened()
         if file is not None:
             with file:
@@ -207,7 +207,7 @@ class _PieceReader:
                 yield from self._batches(file)
 
     def _opened(self) -> LogFile | None:
-        """The file; None where retention was quicker, which is data loss. All else that is missing is an error."""
+        """The file; None if retention deleted it, which is a data loss. Any other missing file is an error."""
         piece = self._piece
         try:
             return LogFile(piece.location)
@@ -226,15 +226,15 @@ class _PieceReader:
             if count:
                 yield self._selected(chunk, position, count)
             position += used
-            if bad_sector is not None and not used:  # in the record at ``position``
+            if bad_sector is not None and not used:  # it is in the record at ``position``
                 position, wanted = self._pass_over(bad_sector, position), CHUNK_BYTES
                 continue
             size, magic = (int.from_bytes(chunk[at : at + 4].tobytes(), "big") for at in (used, used + 4))
             rest = piece.stop - position
-            # A blank is believed where it fills its file: behind any other there may be records.
+            # Trust a blank only if it fills its file: there may be records behind any other.
             if rest < BLANK_SIZE or (magic == MAGIC_BLANK and position - piece.base + size == file.size_bytes()):
                 return
-            if used:  # what is left of the chunk is a record that was cut, or will be looked at again
+            if used:  # the rest of the chunk is an incomplete record, or is scanned again
                 wanted = CHUNK_BYTES
             elif magic in (MAGIC_V1, MAGIC_V2) and len(chunk) < size <= rest:
                 wanted = size
@@ -243,7 +243,7 @@ class _PieceReader:
                 position, wanted = self._pass_over(error, position), CHUNK_BYTES
 
     def _selected(self, chunk: Bytes, position: int, count: int) -> LogBatch:
-        """The records of wanted queues that lie where they say they do: StoreReader gives no others."""
+        """The records of selected queues that carry their own physical offset, as StoreReader returns them."""
         path, queues, columns = str(self._piece.location), self._queues, self._room.columns
         numbers = queues.numbers(chunk, columns, count)
         wanted = queues.wanted(numbers, columns, position)
@@ -257,7 +257,7 @@ class _PieceReader:
         return self._audited(batch) if self._audit is not None and batch.count else batch
 
     def _audited(self, batch: LogBatch) -> LogBatch:
-        """The records that are the messages that they say."""
+        """The records that are the messages that they claim to be."""
         assert self._audit is not None
         doubles = self._audit.take(self._queues.keys, batch)
         for at, why in doubles.items():
@@ -265,7 +265,7 @@ class _PieceReader:
         return batch.take(~np.isin(np.arange(batch.count), list(doubles))) if doubles else batch
 
     def _pass_over(self, error: StoreError, position: int) -> int:
-        """Where the next record begins; raises ``error``, or logs it with what is passed over."""
+        """The start of the next record. Raises ``error``, or logs it with the skipped range."""
         if self._fail:
             raise error
         found = next_record(self._piece, position + 1)

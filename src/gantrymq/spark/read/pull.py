@@ -1,9 +1,8 @@
-"""Reading a partition of a live cluster on an executor: pulled records, many pulls made into one batch.
+"""Reads a partition of a live cluster on an executor: pulled records, with many pulls in one batch.
 
-A broker answers with the records of its log, byte for byte, so the kernels that read a store's files read them too.
-Offsets of a queue have no gaps: one that is missing was deleted before it could be read. Where the broker filters by
-tags nothing can be said of the offsets between, so at the end it is looked whether the first is still there: messages
-are deleted from the front.
+A broker answers with the records of its log, byte for byte, so the kernels for a store's files read them too. Offsets
+of a queue have no gaps, so a missing one was deleted before it could be read. If the broker filters by tags, gaps prove
+nothing. Messages are deleted from the front, so the reader then checks at the end whether the first one still exists.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def _shown(wanted: QueueSlice) -> str:
 
 
 class _SliceReader:
-    """Reads one slice; once. ``columns`` are used again for each batch."""
+    """Reads one slice, once. ``columns`` are reused for each batch."""
 
     def __init__(
         self, client: PullClient, wanted: QueueSlice, rows: RowFilter, columns: Int64s, options: ReadOptions
@@ -76,7 +75,7 @@ class _SliceReader:
         self._is_gone = False
 
     def batches(self) -> Iterator[LogBatch]:
-        """Every message; a batch lives until the next one."""
+        """Yield every message; a batch is valid until the next one."""
         wanted, records, size = self._wanted, [], 0
         for pulled in self._pulled():
             records.append(pulled.records)
@@ -91,7 +90,7 @@ class _SliceReader:
             self._look_back()
 
     def _pulled(self) -> Iterator[PulledRecords]:
-        """What the broker has; nothing more once it says that there is no such queue."""
+        """Yield the broker's records; stops if the broker answers that the queue does not exist."""
         wanted = self._wanted
         try:
             yield from self._client.read(wanted.queue, wanted.low, wanted.high, expression=self._expression)
@@ -153,14 +152,16 @@ class _SliceReader:
 
 
 def _says_gone(error: MQBrokerError) -> bool:
-    """Whether a broker says that there is no such topic or queue; the latter has other codes in 4.x than in 5.x."""
+    """Whether a broker's error means that the topic or queue does not exist. 4.x and 5.x have different codes
+    for it.
+    """
     return error.response_code == ResponseCode.TOPIC_NOT_EXIST or re.match(_NO_SUCH_QUEUE, error.remark) is not None
 
 
 def _expression(wanted: QueueSlice, rows: RowFilter) -> str:
-    """What the broker is asked to filter by: tags, where it can; ``rows`` says the rest, and looks at tags once more.
+    """The tags expression for the broker; ``rows`` applies the other conditions, and the tags again.
 
-    What waits for its time has the time where others have the hash of their tags.
+    Messages of the schedule topic are not filtered by the broker: their tags code is the delivery time.
     """
     tags = rows.tags[0] if rows.tags and wanted.queue.topic != SCHEDULE_TOPIC else frozenset()
     plain = all(tag and tag == tag.strip() and "|" not in tag and tag != SUBSCRIBE_ALL for tag in tags)

@@ -1,12 +1,12 @@
-"""Comparing the records of a run with the consume queues: a message that only a queue names is lost, and reported.
+"""Compares the records of a run with the consume queues, and reports messages that only a queue names as lost.
 
-A record whose header is damaged, or that lies under a copy of other records, leaves no trace in the log: it looks
-like a record of another queue, or like none. Its queue shows that it is missing: the offsets of the queue's records
-have a gap, start late or end early. The unit at a missing offset then says whether there is a message (a slot may be
-empty) and whether it lies in this run. Units are read in small blocks, only at missing offsets.
+A record with a damaged header, or one that other records were copied over, leaves no trace in the log: it looks like a
+record of another queue, or like none. Its queue shows that it is missing: the offsets of the queue's records have a
+gap, start late or end early. The unit at a missing offset then shows whether there is a message (a slot may be empty)
+and whether it lies in this run. Units are read in small blocks, only at missing offsets.
 
-A record that is out of order may claim the offset of another record. Of two such claims the one to which the queue's
-unit points counts. Salvage and rebuild use the same rules (:mod:`gantrymq.tools.loss.loss`).
+A record that is out of order may claim the offset of another record. The one to which the queue's unit points counts.
+Salvage and rebuild use the same rules (:mod:`gantrymq.tools.loss.loss`).
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from gantrymq.spark.selection import QueueKey, with_namespace
 from gantrymq.store.queue.consume_queue import UNIT_DTYPE
 from gantrymq.tools.arrow import LogBatch
 
-_BLOCK_UNITS = 204  # 4 KiB: most looks are at one unit
+_BLOCK_UNITS = 204  # 4 KiB: most reads need one unit
 _BLOCKS_KEPT = 64
 _BEHIND_ALL = (1 << 63) - 1
 NOWHERE = -1
-"""The place of a slot that stayed empty or is not written."""
+"""The place of a slot that is empty or not written."""
 
 
 class QueueUnits:
-    """The units in ``directory``. Raises StoreError where they cannot be read."""
+    """The units in ``directory``. Raises StoreError if they cannot be read."""
 
     def __init__(self, directory: Location) -> None:
         self._files = files_in(directory)
@@ -55,7 +55,7 @@ class QueueUnits:
             self.slots = range(self._begins[0] // UNIT_SIZE, (last.begin + last.size_bytes) // UNIT_SIZE)
 
     def places(self, low: int, high: int) -> NDArray[np.int64]:
-        """Where the messages at offsets [low, high) lie (int64); -1 for a slot that stayed empty or is not written."""
+        """The physical offsets of the messages [low, high) (int64); -1 for a slot that is empty or not written."""
         parts, at = [np.empty(0, np.int64)], low
         while at < high:
             number, first = divmod(at, _BLOCK_UNITS)
@@ -66,16 +66,16 @@ class QueueUnits:
         return np.concatenate(parts)
 
     def is_blank(self, offset: int) -> bool:
-        """Whether it is a slot that stayed empty, so that there is no message."""
+        """Whether a slot is empty, so that it has no message."""
         number, at = divmod(offset, _BLOCK_UNITS)
         return int(self._block(number)[at]["size"]) == BLANK_UNIT_SIZE
 
     def first_at(self, phy_offset: int) -> int:
-        """The first offset whose message lies at or behind ``phy_offset``; behind all slots where there is none."""
+        """The first offset whose message lies at or behind ``phy_offset``; behind all slots if there is none."""
         return self.slots.start + bisect_left(self.slots, phy_offset, key=self._order)
 
     def _order(self, offset: int) -> int:
-        """The place of a message, for an empty slot that of the one in front; behind all where none is written."""
+        """The place of a message; for an empty slot, of the one in front; behind everything if not written."""
         while offset >= self.slots.start and self.is_blank(offset):
             offset -= 1
         if offset < self.slots.start:
@@ -84,7 +84,7 @@ class QueueUnits:
         return _BEHIND_ALL if place == NOWHERE else place
 
     def _read_block(self, number: int) -> NDArray[np.void]:
-        """The units of a block; zeros where no file is."""
+        """The units of a block; zeros where there is no file."""
         data = bytearray(_BLOCK_UNITS * UNIT_SIZE)
         begin, end = number * len(data), (number + 1) * len(data)
         for file in self._files[max(bisect_right(self._begins, begin) - 1, 0) : bisect_left(self._begins, end)]:
@@ -102,17 +102,19 @@ Keys = list[tuple[str | None, int]]
 
 
 class QueueAudit:
-    """Takes note of what a run has, batch by batch, and says at its end what is missing."""
+    """Notes the records of a run, batch by batch, and reports at the end what is missing."""
 
     def __init__(self, run: LogRun, plan: AuditPlan) -> None:
         self._run, self._plan = run, plan
         self._queues: dict[tuple[str | None, int], _Queue] = {}
 
     def take(self, keys: Keys, batch: LogBatch) -> dict[int, str]:
-        """Note the records of a batch, whose queues are numbers of ``keys``; which of them do not count, and why."""
+        """Note the records of a batch, whose queues are indexes into ``keys``. Returns the rows that do not count, with
+        reasons.
+        """
         doubles = {}
         places, sizes = batch.row(codes.PHY_OFFSET), batch.row(codes.SIZE)
-        # Numbers of two bytes are sorted by their digits, in a tenth of the time.
+        # NumPy sorts 16-bit integers with a radix sort, in a tenth of the time.
         numbers = batch.queues.astype(np.int16) if len(keys) < _NUMBERS_OF_TWO_BYTES else batch.queues
         order = np.argsort(numbers, kind="stable")
         of_queue, at = batch.queues[order], batch.row(codes.QUEUE_OFFSET)[order]
@@ -131,7 +133,7 @@ class QueueAudit:
         return doubles
 
     def losses(self) -> list[str]:
-        """What is missing, in words; to be asked for at the end of the run."""
+        """The losses as texts. Call it at the end of the run."""
         found = []
         for (topic, queue_id), bounds in sorted((self._run.bounds or {}).items()):
             if bounds.low < bounds.high:
@@ -148,7 +150,7 @@ class QueueAudit:
             queue = self._queues[key] = _Queue(self._run, self._plan, topic or "", queue_id)
             bounds = (self._run.bounds or {}).get((topic or "", queue_id))
             if bounds is not None and bounds.high != ENDLESS and self._plan.is_first:
-                queue.next_offset = bounds.low  # so that a batch of a stream need not look at any unit
+                queue.next_offset = bounds.low  # so that a stream's batch reads no unit
         return self._queues[key]
 
 
@@ -166,11 +168,11 @@ class _Queue:
         """The offset that the next record should have."""
 
     def __str__(self) -> str:
-        """As messages name it."""
+        """The text for messages."""
         return str(self._key)
 
     def note(self, low: int, high: int, begin: int, end: int) -> None:
-        """The run has the messages at offsets [low, high), which lie from ``begin`` to ``end`` of the log."""
+        """Note that the run has the messages [low, high), which lie from ``begin`` to ``end`` of the log."""
         if self._segments and self._segments[-1].high == low:
             self._segments[-1] = self._segments[-1]._replace(high=high, end=end)
         else:
@@ -178,13 +180,15 @@ class _Queue:
         self.next_offset = high
 
     def why_not(self, offset: int, place: int) -> str | None:
-        """Why the record at ``place`` is not the message at ``offset`` that it says; None where it is."""
-        if self._is_remote and not self._segments:  # nothing speaks against it, and a look is a request
+        """The reason for which the record at ``place`` is not the message at ``offset`` that it claims to be,
+        or None.
+        """
+        if self._is_remote and not self._segments:  # nothing contradicts it, and reading a unit is a request
             return None
         try:
             (named,) = self._units.places(offset, offset + 1).tolist()
         except StoreError:
-            return None  # it is told at the end
+            return None  # reported at the end
         if named in (NOWHERE, place):
             return None
         other = self._record(named)
@@ -193,7 +197,7 @@ class _Queue:
         return f"it says that it is offset {offset} of {self}, which lies at {named}"
 
     def missing(self, bounds: Bounds) -> Iterator[tuple[int, int]]:
-        """The stretches of offsets within ``bounds`` that are messages of this run and not among its records."""
+        """Ranges of offsets within ``bounds`` whose messages belong to this run and are not among its records."""
         segments = _joined(self._segments)
         gaps = [(one.high, other.low) for one, other in pairwise(segments)]
         is_all = self._plan.is_first and self._plan.is_last and bounds.high != ENDLESS
@@ -210,10 +214,10 @@ class _Queue:
             yield int(part[0]), int(part[-1]) + 1
 
     def _of_gap(self, low: int, high: int, *, is_all: bool) -> Offsets:
-        """The offsets of a gap in the records of this run where there are messages.
+        """The offsets of a gap in the records of this run at which there are messages.
 
-        Where the run ``is_all`` there is, that is each slot that did not stay empty. Else a record with a wrong offset
-        may have opened the gap, and units tell which messages lie here.
+        If the run is the whole stretch (``is_all``), that is every slot that is not empty. Otherwise a record with a
+        wrong offset may have caused the gap, and the units show which messages lie in this run.
         """
         if not is_all:
             low, high = max(low, self._units.slots.start), min(high, self._units.slots.stop)
@@ -224,10 +228,10 @@ class _Queue:
         return np.flatnonzero(~np.array(is_blank, np.bool_)) + low
 
     def _at_the_ends(self, bounds: Bounds, segments: list[_Segment]) -> Iterator[Offsets]:
-        """The offsets in front of the first record, and behind the last one, whose units point into this run."""
+        """The offsets before the first record and behind the last one whose units point into this run."""
         units = self._units
         low, high = max(bounds.low, units.slots.start), min(bounds.high, units.slots.stop)
-        segments = [one for one in segments if one.low < high]  # else no unit is written yet, or its offset is wrong
+        segments = [one for one in segments if one.low < high]  # else its unit is unwritten or its offset wrong
         if not segments:
             at, behind = units.first_at(self._start), units.first_at(self._stop)
             yield self._pointing(max(low, at), min(high, behind), self._start, self._stop)
@@ -239,14 +243,14 @@ class _Queue:
             yield self._pointing(last.high, min(high, units.first_at(self._stop)), last.end, self._stop)
 
     def _may_point(self, offset: int, start: int, stop: int) -> bool:
-        """Whether a unit points into [start, stop), or is that of an empty slot, beside which one may."""
+        """Whether a unit points into [start, stop), or is of an empty slot, next to which one may."""
         (place,) = self._units.places(offset, offset + 1).tolist()
         return start <= place < stop or self._units.is_blank(offset)
 
     def _pointing(self, low: int, high: int, start: int, stop: int) -> Offsets:
         """The offsets of [low, high) whose units point into [start, stop).
 
-        A unit that is out of order with its neighbours is damaged, and does not say where its message lies.
+        A unit that is out of order with its neighbours is damaged, so it does not show where its message lies.
         """
         if low >= high:
             return np.empty(0, np.int64)
@@ -257,7 +261,7 @@ class _Queue:
         return np.flatnonzero(wanted) + low
 
     def _is_light(self, offset: int) -> bool:
-        """Whether its messages are those of other topics (a light queue): there are no rows under its name."""
+        """Whether this is a light queue, whose messages belong to other topics, so that no rows have its name."""
         message = self._record(int(self._units.places(offset, offset + 1)[0]))
         further = message.properties.get(PROPERTY_INNER_MULTI_DISPATCH, "") if message is not None else ""
         return self._topic in further.split(",")
@@ -273,7 +277,7 @@ class _Queue:
 
     @property
     def _is_remote(self) -> bool:
-        """Whether each look at a unit is a request to another machine."""
+        """Whether every read of a unit is a request to another machine."""
         return self._plan.store.uri is not None
 
     @property
@@ -289,7 +293,7 @@ def _gone(low: int, high: int) -> str:
 
 
 class _Segment(NamedTuple):
-    """Messages at offsets [low, high), from ``begin`` to ``end`` of the log."""
+    """Messages [low, high), from ``begin`` to ``end`` of the log."""
 
     low: int
     high: int
@@ -298,7 +302,7 @@ class _Segment(NamedTuple):
 
 
 def _joined(segments: list[_Segment]) -> list[_Segment]:
-    """The same in order, and without overlap."""
+    """The segments sorted and without overlap."""
     found: list[_Segment] = []
     for one in sorted(segments):
         if not found or found[-1].high < one.low:

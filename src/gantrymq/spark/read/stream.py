@@ -1,10 +1,10 @@
 """The micro-batch reader. One lives as long as its query, in a Python process beside the driver.
 
-Offsets are kept for each queue; a trigger reads what was appended since the last one, and nothing else, to know where
-the queues end now. What a batch holds follows from its two offsets alone, so that it is the same when Spark repeats
-it. A queue that the first offset does not know is read from 0.
+Offsets are kept for each queue. A trigger reads only what was appended since the last one, to find the current ends of
+the queues. A batch is determined by its two offsets alone, so that it is the same when Spark repeats it. A queue that
+is not in the first offset is read from 0.
 
-Spark's Python API has single limits only: maximum, minimum and its delay are weighed against each other here.
+Spark's Python API has only single limits, so maximum, minimum and delay are combined here.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the columns of ``schema``, which has been checked."""
+    """Reads the columns of ``schema``, which was checked before."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -55,7 +55,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # On the driver
 
     def initialOffset(self) -> Json:
-        """Where a new query begins; raises ConfigError, DataLossError."""
+        """The offsets at which a new query begins. Raises ConfigError, DataLossError."""
         self._require_limits()
         from gantrymq.spark.plan.boundaries import starting
 
@@ -65,13 +65,15 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(began, self._origin.marks(began, {}))
 
     def _require_limits(self) -> None:
-        """Raise GantrymqError for options that this PySpark cannot ask for; sooner, 4.0 and 4.1 would hide it."""
+        """Raise GantrymqError for options that this PySpark cannot apply. Called early: 4.0 and 4.1 would hide a later
+        error.
+        """
         limits = self._options.stream_limits
         if limits and not has_stream_limits():
             raise needs(f"the option {limits[0]} of a stream", "4.2")
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit of the options; the maximum where there is a minimum too."""
+        """The limit of the options; the maximum if there are both a maximum and a minimum."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.max_bytes_per_trigger is not None:
@@ -81,13 +83,13 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Remember where the queues end now: the query reads up to there and no further."""
+        """Fix the current ends of the queues as the end of the query."""
         self._target = _ends(self._refresh())
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
-        """Up to where the next batch goes; ``start`` itself where there is nothing for one.
+        """The end of the next batch; ``start`` itself if there is nothing to read.
 
-        Without ``start``, as PySpark asks before 4.2, up to where the queues end. Raises DataLossError, StoreError.
+        Without ``start``, as PySpark calls it before 4.2, the ends of the queues. Raises DataLossError, StoreError.
         """
         from gantrymq.spark.data_loss import settle_resets, within
 
@@ -100,16 +102,16 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         resets = self._origin.resets(began, marks)
         moved = settle_resets(resets, extents, self._options.reset_policy)
         self._report_cut(before, began, moved)
-        if moved:  # a batch without rows, which notes from where these queues are read from now on
+        if moved:  # a batch without rows, which records the new start of these queues
             return self._json({**began, **moved}, marks)
         latest = _ends(extents) if self._target is None else self._target
-        # A queue that is not to be seen now keeps its place; so does one that a snapshot for AvailableNow lacks.
+        # Keep the offset of a queue that is not visible now, or that the snapshot for AvailableNow lacks.
         latest = {**began, **latest}
         reading = within(_from_first(began, latest), extents, fail=self._options.fail_on_data_loss)
-        latest = self._not_beyond(extents, latest)  # a snapshot's end may be gone: the queue was cut, or recreated
+        latest = self._not_beyond(extents, latest)  # a queue may have been cut or recreated since a snapshot
         waiting = sum(max(end - reading[key], 0) for key, end in latest.items())
         if not waiting and any(latest[key] < offset for key, offset in began.items()):
-            return self._json(latest, marks)  # a queue was cut, and that may be: it is read from its new end on
+            return self._json(latest, marks)  # an accepted cut: the queue is read from its new end
         if not waiting or self._must_wait(waiting, limit):
             return start
         self._last_batch_s = time.monotonic()
@@ -118,7 +120,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._json(latest, marks)
 
     def _limited(self, reading: Offsets, latest: Offsets, waiting: int, limit: ReadLimit | None) -> Offsets:
-        """What of ``latest`` the options leave for one batch."""
+        """The part of ``latest`` that the options allow in one batch."""
         rows, size_bytes = self._options.max_offsets_per_trigger, self._options.max_bytes_per_trigger
         if isinstance(limit, ReadAllAvailable):
             return latest
@@ -134,13 +136,13 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(offsets, self._origin.marks(offsets, marks))
 
     def _report_cut(self, before: Extents, began: Offsets, moved: Offsets) -> None:
-        """Raise DataLossError, or log it, where messages are gone that the last look saw and no batch had yet.
+        """Report messages that the last refresh saw, that no batch had yet, and that are gone now.
 
-        A broker that is away for a while is none: what it has not given yet waits.
+        Raises DataLossError, or logs. A broker that is away is not a loss: its messages wait.
         """
         from gantrymq.spark.data_loss import missing, report
 
-        if self._target is not None:  # compared with what AvailableNow has seen
+        if self._target is not None:  # the target of AvailableNow is checked instead
             return
         losses = []
         for key, old in before.items():
@@ -153,18 +155,18 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         report(losses, fail=self._options.fail_on_data_loss)
 
     def _must_wait(self, waiting: int, limit: ReadLimit | None) -> bool:
-        """Whether there is too little for a batch yet (minOffsetsPerTrigger, maxTriggerDelay)."""
+        """Whether there are too few messages for a batch (minOffsetsPerTrigger, maxTriggerDelay)."""
         least = self._options.min_offsets_per_trigger
         if least is None or waiting >= least or self._target is not None or isinstance(limit, ReadAllAvailable):
             return False
         return time.monotonic() - self._last_batch_s < self._options.max_trigger_delay_ms / 1000
 
     def reportLatestOffset(self) -> Json | None:
-        """Where the queues ended when they were last looked at: Spark reports it in the query's progress."""
+        """The ends of the queues at the last refresh, for the query's progress."""
         return to_json(_ends(self._extents)) if self._extents else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The parts of a batch; raises DataLossError where messages of it are gone."""
+        """The partitions of a batch. Raises DataLossError if messages of it are gone."""
         from gantrymq.spark.data_loss import within
         from gantrymq.spark.row_filter import tag_filter
 
@@ -172,7 +174,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         extents = self._extents or self._refresh()
         if any(key not in extents or extents[key].max_offset < offset for key, offset in ends.items()):
             extents = self._refresh()
-        # A batch ends in front of its beginning where latestOffset has settled a reset: it has no rows of that queue.
+        # A batch ends before it begins if latestOffset has settled a reset: it has no rows of that queue.
         begins = {key: min(offset, ends[key]) for key, offset in _from_first(began, ends).items()}
         for key in self._resets_of_a_batch(began, ends, marks_of(start)):
             begins[key] = ends[key]
@@ -183,7 +185,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(part) for part in self._origin.partitions(begins, ends, rows or None)]
 
     def _resets_of_a_batch(self, began: Offsets, ends: Offsets, marks: Marks) -> Offsets:
-        """The queues of a batch that were reset, whose planned messages are gone; raises DataLossError, StoreError."""
+        """The queues of a batch that were reset, whose planned messages are gone. Raises DataLossError, StoreError."""
         from gantrymq.spark.data_loss import ends_before, settle_resets
 
         resets = {
@@ -192,7 +194,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if began[key] < ends.get(key, began[key])
         }
         policy = self._options.reset_policy
-        if not has_stream_limits():  # this release has no limits to pass to latestOffset
+        if not has_stream_limits():  # latestOffset has no start in this release
             policy = "fail"
             resets |= {
                 key: ends_before(offset, QueueExtent(0, ends.get(key, 0)))
@@ -202,7 +204,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return settle_resets(resets, self._extents, policy)
 
     def _not_beyond(self, extents: Extents, ends: Offsets) -> Offsets:
-        """``ends`` where the queues have messages in front of them; raises DataLossError, or logs what is lost."""
+        """``ends`` limited to the ends of the queues. Raises DataLossError, or logs what is lost."""
         from gantrymq.spark.data_loss import within
 
         reach = {key: extent._replace(min_offset=0) for key, extent in extents.items()}
@@ -229,7 +231,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # On executors
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of a partition, in the order of the log; raises CorruptRecordError, StoreError."""
+        """The messages of a partition, in the order of the log. Raises CorruptRecordError, StoreError."""
         return read_partition(partition.value, self._options, self._schema)
 
 
@@ -238,5 +240,5 @@ def _ends(extents: Extents) -> Offsets:
 
 
 def _from_first(began: Offsets, ends: Offsets) -> Offsets:
-    """The first offset of every queue in ``ends``: 0 for one that came later."""
+    """The first offset of every queue in ``ends``; 0 for a queue that came later."""
     return {key: began.get(key, 0) for key in ends}

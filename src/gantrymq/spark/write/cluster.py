@@ -1,7 +1,7 @@
-"""Writing rows to a live cluster, batch and streaming: executors send, and the driver has nothing to commit.
+"""Writes rows to a live cluster, batch and streaming: executors send, and the driver has nothing to commit.
 
-A task is done when every message is acknowledged. Delivery is at least once: a message that was sent and not
-acknowledged is sent again, and a task or batch that Spark repeats sends all its rows again.
+A task is done when every message is acknowledged. Delivery is at least once: a message without an acknowledgement is
+sent again, and a task or batch that Spark repeats sends all its rows again.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-UNDER_WAY = 8  # parcels at the same time
+UNDER_WAY = 8  # parcels in flight
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)
 
 
 def producer_config(options: WriteOptions) -> ProducerConfig:
-    """The producer's settings; raises ConfigError."""
+    """The producer's settings. Raises ConfigError."""
     assert options.nameserver is not None
     return ProducerConfig(
         options.nameserver,
@@ -50,16 +50,16 @@ def producer_config(options: WriteOptions) -> ProducerConfig:
         producer_group=options.producer_group,
         send_msg_timeout_ms=options.send_msg_timeout_ms,
         default_topic_queue_nums=options.queue_num,
-        max_delay_level=INT_MAX,  # of a level that they do not have brokers make their highest
+        max_delay_level=INT_MAX,  # brokers turn a level that they do not have into their highest
     )
 
 
 def send_rows(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> int:
-    """Send the rows of a partition and wait for every acknowledgement; how many there were.
+    """Send the rows of a partition and wait for every acknowledgement. Returns the number of rows.
 
-    Raises ConfigError that names column and row for what no producer sends, MQBrokerError where a broker refuses,
-    RemotingError or MQClientError where all attempts failed. The event loop runs only while rows are being sent, and
-    rests while Spark makes the next ones.
+    Raises ConfigError with column and row for a row that no producer can send, MQBrokerError if a broker refuses, and
+    RemotingError or MQClientError if all attempts fail. The event loop runs only while rows are being sent, and is
+    paused while Spark makes the next ones.
     """
     config = producer_config(options)
     with asyncio.Runner() as runner:
@@ -82,7 +82,7 @@ async def _started(config: ProducerConfig) -> AsyncProducer:
 
 
 class _Sending:
-    """Sends parcels, several at the same time, those of one lane one after the other."""
+    """Sends parcels, several at a time; the parcels of one lane are sent in order."""
 
     def __init__(self, producer: AsyncProducer, retries: int) -> None:
         self._producer, self._retries = producer, retries
@@ -91,13 +91,13 @@ class _Sending:
         self._known: dict[str, Sequence[MessageQueue]] = {}
 
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """The queues of a topic; the same as long as this lasts, so that a sharding key keeps its queue."""
+        """The queues of a topic. They are cached, so that a sharding key keeps its queue."""
         if topic not in self._known:
             self._known[topic] = await self._persist(partial(self._producer.queues_to_be, topic), topic)
         return self._known[topic]
 
     async def send(self, parcels: Sequence[Parcel]) -> None:
-        """Return when all are acknowledged; raises for the first one that is not."""
+        """Return when all parcels are acknowledged. Raises the error of the first one that fails."""
         lanes = [list(lane) for _, lane in groupby(parcels, key=lambda parcel: (parcel.topic, parcel.queue))]
         tasks = [[parcel] for lane in lanes if lane[0].queue is None for parcel in lane]
         tasks += [lane for lane in lanes if lane[0].queue is not None]
@@ -121,7 +121,7 @@ class _Sending:
         return await self._producer.send_batch(parcel.messages, parcel.queue)
 
     async def _persist(self, attempt: Callable[[], Awaitable[T]], topic: str) -> T:
-        """Try again what may go well the next time, after pauses that grow."""
+        """Retry errors that may be temporary, after growing pauses."""
         pause_s = FIRST_PAUSE_S
         for left in reversed(range(1 + self._retries)):
             try:
@@ -136,7 +136,7 @@ class _Sending:
         raise AssertionError("the last attempt returns or raises")
 
     def say_what_was_weak(self) -> None:
-        """Log what is stored, but not where it would survive what the broker was set up to survive."""
+        """Log messages that are stored with less durability than the broker is configured for."""
         for status, count in self._statuses.items():
             if status is not SendStatus.SEND_OK:
                 _LOGGER.warning("%d messages were acknowledged with %s", count, status.value)
@@ -144,7 +144,7 @@ class _Sending:
 
 @dataclass(frozen=True)
 class Sent(WriterCommitMessage):
-    """What a task sent; every row was acknowledged."""
+    """The result of a task; every row was acknowledged."""
 
     rows: int
 
@@ -157,40 +157,40 @@ class ClusterBatchWriter(DataSourceArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send the rows of a partition; raises what :func:`gantrymq.spark.write.cluster.send_rows` raises."""
+        """Send the rows of a partition. Raises as :func:`gantrymq.spark.write.cluster.send_rows`."""
         return _send(self._options, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say how many rows were sent."""
+        """Log the number of rows that were sent."""
         _LOGGER.info("%d messages sent to %s", _rows(messages), self._options.nameserver)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log what was sent all the same: a sent message cannot be taken back."""
+        """Log what was sent in spite of the failure: a sent message cannot be taken back."""
         _say_what_stays(messages)
 
 
 class ClusterStreamWriter(DataSourceStreamArrowWriter):
-    """Sends micro-batches; one that Spark repeats is sent again."""
+    """Sends micro-batches. A batch that Spark repeats is sent again."""
 
     def __init__(self, options: WriteOptions) -> None:
         _check(options)
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Send the rows of a partition; raises what :func:`gantrymq.spark.write.cluster.send_rows` raises."""
+        """Send the rows of a partition. Raises as :func:`gantrymq.spark.write.cluster.send_rows`."""
         return _send(self._options, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Say how many rows were sent."""
+        """Log the number of rows that were sent."""
         _LOGGER.info("batch %d: %d messages sent to %s", batchId, _rows(messages), self._options.nameserver)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Log what was sent all the same: a sent message cannot be taken back."""
+        """Log what was sent in spite of the failure: a sent message cannot be taken back."""
         _say_what_stays(messages)
 
 
 def _check(options: WriteOptions) -> None:
-    """Raise ConfigError for what the producer would not take."""
+    """Raise ConfigError for settings that the producer would refuse."""
     from gantrymq.spark.cluster import require_certificates
 
     require_certificates(producer_config(options))

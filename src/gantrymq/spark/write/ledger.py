@@ -1,9 +1,9 @@
-"""What was put into a store by whom: one line of truth for each query, and at most one commit under way.
+"""Records which batches are in a store: one line for each writer, and at most one commit in progress.
 
-``spark/ledger/QUERY.json`` says up to which batch a query's rows are in the store, for ever; but the line of
-a plain batch write, whose name is not used again, goes when its commit has ended. ``spark/pending.json`` is there while
-a batch is being put: where the log ended before, and which staged files are put from there on. Both are replaced in one
-step and are durable before the next step begins.
+``spark/ledger/QUERY.json`` has the last batch of a query whose rows are in the store, permanently. The line of a plain
+batch write, whose name is not used again, is deleted when its commit has ended. ``spark/pending.json`` exists while a
+batch is being put. It has the end of the log before the batch, and the staged files that are put from there on. Both
+files are replaced atomically and are durable before the next step begins.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ StoreKeys = tuple[tuple[str, str], ...]
 class Pending:
     """A batch that is being put, or was when its driver was killed. ``files`` are relative to the store.
 
-    ``store_keys`` are the settings that it is put with, so that whoever finishes it has the same; None: not noted.
-    ``query`` is the id of the query that a stream's batch is of.
+    ``store_keys`` are the settings of the writer, so that another process finishes the batch with the same ones; None:
+    not recorded. ``query`` is the id of a stream's query.
     """
 
     app: str
@@ -42,7 +42,9 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The last batch of a writer whose rows are all in the store. ``query`` is None for one of none, or not noted."""
+    """The last batch of a writer whose rows are all in the store. ``query`` is None outside of a stream, or if
+    unrecorded.
+    """
 
     batch: int = -1
     rows: int = 0
@@ -50,7 +52,7 @@ class Committed:
 
 
 class Ledger:
-    """The ledger of a store. Whoever changes it is ``alone``, from the first look to the last change."""
+    """The ledger of a store. Hold :meth:`alone` from the first read to the last change."""
 
     def __init__(self, store: Path) -> None:
         self._store, self._root = store, store / DIRECTORY
@@ -59,9 +61,9 @@ class Ledger:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Wait until no other process commits, and keep them all waiting; one that is killed lets go.
+        """A context manager that excludes all other committing processes, and waits for them. A kill releases it.
 
-        The lock of the store does not do for it: the store is closed before the ledger says that a batch is in.
+        The store's lock would not do: the store is closed before the ledger records the batch.
         """
         self._root.mkdir(parents=True, exist_ok=True)
         fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
@@ -72,44 +74,44 @@ class Ledger:
             os.close(fd)
 
     def committed(self, app: str) -> Committed:
-        """The last batch of ``app``; number -1 before the first."""
+        """The last batch of ``app``; its number is -1 before the first."""
         found = self._read(self._file(app))
         if found is None:
             return Committed()
         return Committed(int(found["batch"]), int(found["rows"]), found.get("query"))
 
     def commit(self, pending: Pending, rows: int) -> None:
-        """Say that a batch is in the store, to the last row and for good."""
+        """Record that a batch is in the store, completely and durably."""
         line = {"app": pending.app, "batch": pending.batch, "rows": rows, "endPhyOffset": pending.begin}
         self._write(self._file(pending.app), line if pending.query is None else line | {"query": pending.query})
 
     def pending(self) -> Pending | None:
-        """The batch that was being put when a driver was killed."""
+        """The batch that was being put when a driver was killed, or None."""
         found = self._read(self._pending)
         if found is None:
             return None
-        keys = found.get("store_keys")  # an older version did not write them
+        keys = found.get("store_keys")  # missing in files of an older version
         store_keys = None if keys is None else tuple((str(key), str(value)) for key, value in keys)
         files, query = tuple(found["files"]), found.get("query")
         return Pending(str(found["app"]), int(found["batch"]), int(found["begin"]), files, store_keys, query)
 
     def begin(self, pending: Pending) -> None:
-        """Say that a batch is going to be put."""
+        """Record that a batch is about to be put."""
         self._write(self._pending, asdict(pending))
 
     def end(self) -> None:
-        """Say that no batch is being put."""
+        """Record that no batch is being put."""
         self._pending.unlink(missing_ok=True)
         sync_names(self._root, self._root)
 
     def forget_made_up(self) -> None:
-        """Remove the lines of writes without a name; only when the end of what was begun is durable.
+        """Remove the lines of writes without a name. Call it only when :meth:`end` is durable.
 
-        Until then a line says of its batch that the rows are in. Afterwards nobody asks for it.
+        Until then the line is needed: it shows that the rows of the batch are in the store. Later nothing reads it.
         """
         for line in self._lines.glob("batch-*"):
             if is_made_up(line.stem):
-                with suppress(OSError):  # the batch is in: there is no failing any more
+                with suppress(OSError):  # the batch is in the store, so the commit must not fail now
                     line.unlink(missing_ok=True)
 
     def _file(self, app: str) -> Path:

@@ -1,7 +1,8 @@
-"""Rows of a DataFrame as messages to be sent: checked, and laid out in lanes.
+"""Turns rows of a DataFrame into messages to send: validated, and divided into lanes.
 
-Rows that name their queue, by ``queue_id`` or ``sharding_key``, have a lane for each queue, in which one parcel is
-acknowledged before the next goes out: so they keep their order. All others may go anywhere, in any order.
+Rows that name their queue, by ``queue_id`` or ``sharding_key``, have a lane for each queue. A parcel of a lane is
+acknowledged before the next one is sent, so these rows keep their order. All other rows may go to any queue, in any
+order.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from gantrymq.model.message_queue import MessageQueue
 
 PARCEL_BYTES = 256 << 10
 PARCEL_ROWS = 500
-_ROW_BYTES = 300  # about what a message has beside its body
+_ROW_BYTES = 300  # approximate size of a message without its body
 
 Queues = Callable[[str], Sequence[MessageQueue]]
 
 
 @dataclass(slots=True)
 class Parcel:
-    """Messages of one topic that are sent as one request; ``queue`` None: to whatever queue."""
+    """Messages of one topic that are sent as one request. ``queue`` None: to any queue."""
 
     topic: str
     queue: MessageQueue | None
@@ -38,12 +39,12 @@ class Parcel:
     alone: bool = False
 
     def has_room(self, size_bytes: int) -> bool:
-        """Whether one more message may go along."""
+        """Whether one more message of ``size_bytes`` fits."""
         return not self.alone and len(self.messages) < PARCEL_ROWS and self.size_bytes + size_bytes <= PARCEL_BYTES
 
 
 class OutgoingMessages:
-    """Makes parcels of Spark's batches; ``queues`` gives the queues of a topic, in the order of its route."""
+    """Makes parcels of Spark's batches. ``queues`` returns the queues of a topic, in the order of its route."""
 
     def __init__(self, topic: str | None, config: ProducerConfig, queues: Queues) -> None:
         self._topic, self._config, self._queues = topic, config, queues
@@ -51,7 +52,7 @@ class OutgoingMessages:
         self.count = 0
 
     def parcels(self, batch: pa.RecordBatch) -> list[Parcel]:
-        """The rows of a batch; those of one queue are in order. Raises ConfigError that names column and row."""
+        """The parcels of a batch; rows of one queue stay in order. Raises ConfigError with column and row."""
         lanes: dict[tuple[str, MessageQueue | None], list[Parcel]] = {}
         for number, (message, queue) in enumerate(self._messages(batch)):
             self._check(message, self.count + number)
@@ -66,7 +67,7 @@ class OutgoingMessages:
         return [parcel for lane in lanes.values() for parcel in lane]
 
     def _must_go_alone(self, message: Message) -> bool:
-        """What brokers take in no batch, and what a producer compresses."""
+        """Whether a message must be sent by itself: brokers refuse it in a batch, or the producer compresses it."""
         return (
             message.delay_level > 0
             or PROPERTY_TIMER_DELIVER_MS in message.properties
@@ -98,7 +99,7 @@ class OutgoingMessages:
             yield message, self._queue(topic, queue_id, shard, self.count + number)
 
     def _queue(self, topic: str, queue_id: int | None, shard: str | None, row: int) -> MessageQueue | None:
-        """The queue that a row names: of several brokers' queues of one number, that of the first."""
+        """The queue that a row names. If several brokers have a queue of that number, the first one."""
         if queue_id is None and shard is None:
             return None
         queues = self._queues(topic)
@@ -112,7 +113,7 @@ class OutgoingMessages:
         return found
 
     def _check(self, message: Message, row: int) -> None:
-        """Raise ConfigError for what no producer sends, before anything is sent of this batch."""
+        """Raise ConfigError for a message that no producer can send, before anything of its batch is sent."""
         limit = self._config.max_message_size
         if not 0 < len(message.body) <= limit:
             allowed = f"1 to {limit} bytes; row {row} of the partition"
@@ -128,16 +129,16 @@ class OutgoingMessages:
 
 
 def _values(name: str, column: Any) -> list[Any]:
-    """The values of a column as Python has them: bodies as bytes, keys as lists, times in milliseconds.
+    """The values of a column in Python: bodies as bytes, keys as lists, times in milliseconds.
 
-    A null among keys, or as the value of a property, is none at all, as when a store is written.
+    Null keys and null property values are left out, as when a store is written.
     """
     if name == "body":
         return list(column.cast(pa.binary()).to_pylist())
     if name == "keys":
         is_text = not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type))
         lists = pc.split_pattern(column, " ") if is_text else column
-        # A space separates keys in a stored message: a key with one is two there.
+        # A space separates keys in a stored message, so a key with a space becomes two.
         return [[part for key in keys or () for part in (key or "").split(" ") if part] for keys in lists.to_pylist()]
     if name == "deliver_timestamp" and pa.types.is_timestamp(column.type):
         return list(column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_pylist())

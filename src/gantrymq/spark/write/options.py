@@ -20,7 +20,7 @@ from gantrymq.spark.tls_options import TlsSettings, is_tls_option, tls_settings
 _LOGGER = logging.getLogger(__name__)
 _STORE_KEY = "store."
 _SPARKS_OWN = frozenset(("checkpointlocation", "queryname"))
-# What acts only where a store stays open, as a broker's: deleting what is old, and delivering what was delayed.
+# Settings that act only while a store stays open, as in a broker: retention, and delivery of delayed messages.
 _HOUSEKEEPING = (
     "fileReservedTime deleteWhen diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio "
     "cleanFileForciblyEnable cleanResourceInterval deleteCommitLogFilesInterval destroyMapedFileIntervalForcibly "
@@ -31,7 +31,7 @@ _STORE_KEYS = {spec.metadata["key"].lower(): spec.metadata["key"] for spec in fi
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Checked options; picklable. One by one they stand in docs/spark.md; None is: not given."""
+    """Checked options; picklable. docs/spark.md describes each one. None means not given."""
 
     path: Path | None = None
     nameserver: str | None = None
@@ -50,7 +50,7 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
-        """Read Spark's options, whose names know no upper and lower case; raises ConfigError."""
+        """Parse Spark's options, whose names ignore case. Raises ConfigError."""
         values: dict[str, Any] = {}
         store_keys: list[tuple[str, str]] = []
         for name, text in options.items():
@@ -77,7 +77,7 @@ class WriteOptions:
         return cls(**values, store_keys=tuple(store_keys))
 
     def store_settings(self) -> tuple[MessageStoreConfig, frozenset[str]]:
-        """The settings of the store that were given, and their keys."""
+        """The given settings of the store, and their keys."""
         reading = read_settings(dict(self.store_keys))
         return reading.config, reading.given
 
@@ -92,7 +92,7 @@ _OF_CLUSTERS = {
 
 
 def _check_origin(values: dict[str, Any], store_keys: list[tuple[str, str]]) -> None:
-    """Raise ConfigError for an option of a store where there is a cluster, or the other way round."""
+    """Raise ConfigError for a store's option on a cluster, or a cluster's option on a store."""
     there, other = ("nameserver", "path") if "nameserver" in values else ("path", "nameserver")
     for attribute, shown in (_OF_PATHS if there == "nameserver" else _OF_CLUSTERS).items():
         if attribute in values:
@@ -118,14 +118,14 @@ def _store_key(name: str, text: str) -> str:
 
 
 def _local(name: str, text: str) -> Path:
-    # Another file system is not asked whether it knows the name.
+    # A URI is refused without opening its file system.
     place = location_of(text) if text.strip() and ("://" not in text or text.startswith("file:")) else None
     if not isinstance(place, Location) or place.uri is not None:
         raise ConfigError(name, text, "the directory of one store, which the driver and every executor see as local")
     return Path(place.path)
 
 
-# Option, field, and how its text is read.
+# Option, field, and the parser of its text.
 _TABLE: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("path", "path", _local),
     ("nameserver", "nameserver", texts.addresses),

@@ -1,7 +1,7 @@
-"""Rows of a DataFrame as messages to be put: what columns there may be, and batches in the one shape that is staged.
+"""The allowed columns of rows for a store, and their conversion to the schema of staged batches.
 
-Rows without a ``queue_id`` go to a queue by their ``sharding_key`` (SelectMessageQueueByHash), those with neither to
-each queue in turn.
+A row without a ``queue_id`` goes to a queue by its ``sharding_key`` (SelectMessageQueueByHash). Rows with neither are
+distributed round-robin.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
 
 
 def check_columns(schema: StructType, *, topic: str | None, deliver: bool) -> None:
-    """Raise ConfigError where ``schema`` has a column that is not known, or of another type, or lacks one.
+    """Raise ConfigError if ``schema`` has an unknown column, one of another type, or lacks a required one.
 
-    ``topic`` is the option of that name, which wins over the column; ``deliver`` whether there is somebody to deliver
-    at a given time.
+    ``topic`` is the option of that name, which overrides the column. ``deliver`` says whether a broker can deliver at a
+    given time.
     """
     for field in schema.fields:
         shown, types = f"{field.name} {field.dataType.simpleString()}", _COLUMNS.get(field.name)
@@ -71,7 +71,7 @@ def check_columns(schema: StructType, *, topic: str | None, deliver: bool) -> No
 
 
 class OutgoingRows:
-    """Makes staged batches of Spark's batches; ``partition`` is where the round of queues begins."""
+    """Makes staged batches of Spark's batches. ``partition`` is the first queue of the round-robin."""
 
     def __init__(self, *, topic: str | None, queue_num: int, partition: int, born_ms: int) -> None:
         self._topic = topic
@@ -81,7 +81,7 @@ class OutgoingRows:
         self.count = 0
 
     def staged(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-        """Tables of the schema STAGED; raises ConfigError that names column and row."""
+        """Yield tables of the schema STAGED. Raises ConfigError with column and row."""
         for batch in batches:
             if batch.num_rows:
                 yield self._staged(batch)
@@ -136,7 +136,7 @@ def _keys(column: Any) -> Any:
 
 
 def _properties(given: dict[str, Any]) -> Any:
-    """The properties, with the sharding key among them where there is one."""
+    """The properties, with the sharding key added."""
     column, sharding = given.get("properties"), given.get("sharding_key")
     if sharding is None:
         return column

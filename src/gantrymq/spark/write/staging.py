@@ -1,8 +1,8 @@
-"""Rows on their way into a store: files that executors write, and that the driver puts when all of them are there.
+"""Staged rows: files that executors write, and that the driver puts into the store when all of them are complete.
 
-They lie in the store, below ``spark/staging/QUERY``, as Arrow files whose names begin with the number of their batch. A
-staged file is durable before its task reports it, and nothing in a store looks at it before the driver does. What a
-driver that was killed left here is removed by a later commit, by whomever, when it is a week old.
+They are Arrow files in the store, below ``spark/staging/QUERY``. Their names begin with the number of their batch. A
+staged file is durable before its task reports it, and no other code reads it before the driver does. Leftovers of a
+killed driver are removed by a later commit of any writer, when they are a week old.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ DIRECTORY = "spark"
 _STAGING = "staging"
 _GIVEN_UP = "given-up"
 _OF_A_STORE = (COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT, ABORT, LOCK)
-_KEPT_S = 7 * 24 * 3600  # longer than a driver waits for one task, or a task outlives its driver
+_KEPT_S = 7 * 24 * 3600  # longer than a driver waits for a task, or a task outlives its driver
 
 
 def staging_directory(store: Path, app: str) -> Path:
-    """Where the files of a query, or of another writer of this name, lie."""
+    """The directory of the staged files of a query or another writer."""
     return store / DIRECTORY / _STAGING / file_name(app)
 
 
 def give_up(store: Path, app: str) -> list[Path]:
-    """Let nothing be staged any more under a name that is not used again; the files that there are.
+    """Refuse further staging under a name that is not used again. Returns the existing files.
 
-    A job that failed may have tasks that are still at work, of which its driver never hears.
+    A failed job may have tasks that are still running, whose results the driver never gets.
     """
     directory = staging_directory(store, app)
     directory.mkdir(parents=True, exist_ok=True)
@@ -47,12 +47,12 @@ def give_up(store: Path, app: str) -> list[Path]:
 
 
 def forget_abandoned(store: Path, now_s: float) -> None:
-    """Remove the files, and the marks, of batches for which nothing was staged for long; none may be ``pending``.
+    """Remove the files and marks of batches for which nothing was staged for a week. None may be ``pending``.
 
-    Nobody comes back for what a killed driver left: a repeated batch stages its rows anew. A batch is as old as its
-    newest file, for a driver that is at work waits for its slowest task.
+    Leftovers of a killed driver are never used again, because a repeated batch stages its rows again. A batch is as old
+    as its newest file, because a running driver waits for its slowest task.
     """
-    with suppress(OSError):  # others take files back meanwhile; the next commit looks again
+    with suppress(OSError):  # other processes remove files meanwhile; the next commit tries again
         files = sorted((store / DIRECTORY / _STAGING).glob("*/*"), key=_batch_of)
         for _, batch in groupby(files, key=_batch_of):
             of_batch = list(batch)
@@ -61,14 +61,14 @@ def forget_abandoned(store: Path, now_s: float) -> None:
 
 
 def _batch_of(file: Path) -> tuple[Path, str]:
-    """What a file belongs to; one of an older version, which wrote no number, stands for itself."""
+    """The key of a file's batch. A file of an older version has no number and is its own batch."""
     return file.parent, file.name.partition("-")[0]
 
 
 def stage(store: Path, app: str, batch: int, tables: Iterable[pa.Table], schema: pa.Schema) -> Path:
-    """Write ``tables`` into a new file and return its path; what fails leaves none behind.
+    """Write ``tables`` to a new file and return its path. A failure leaves no file.
 
-    Raises StoreError where the name was given up meanwhile, and where this host does not have the store.
+    Raises StoreError if the name was given up meanwhile, or if this host does not have the store.
     """
     _require_store(store)
     directory = staging_directory(store, app)
@@ -89,7 +89,7 @@ def stage(store: Path, app: str, batch: int, tables: Iterable[pa.Table], schema:
 
 
 def _new_file(path: Path) -> BinaryIO:
-    """A file in a directory that a commit may clear away, where it is empty, as long as the file is not there."""
+    """Create a file. Retries, because a commit may remove the directory while it is empty."""
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         _require_wanted(path.parent)
@@ -98,16 +98,18 @@ def _new_file(path: Path) -> BinaryIO:
 
 
 def finished(store: Path, app: str, batch: int) -> list[Path]:
-    """The files of the batches up to ``batch``: once the ledger knows that one, nobody puts them any more.
+    """The files of the batches up to ``batch``. Once the ledger has that batch, they are not needed any more.
 
-    Those of a later batch may be on their way to a driver that is about to commit it.
+    Files of a later batch may belong to a commit that is about to begin.
     """
     files = sorted(staging_directory(store, app).glob("*-*.arrow"))
     return [path for path in files if int(path.name.partition("-")[0]) <= batch]
 
 
 def require_staged(store: Path, app: str, batch: int, files: Iterable[Path]) -> None:
-    """Raise StoreError where a file of a batch is not whole: what is begun without it could never be ended."""
+    """Raise StoreError if a file of a batch is missing or damaged: a commit that began without it could never be
+    finished.
+    """
     for path in files:
         if not path.exists():
             raise StoreError(
@@ -120,7 +122,7 @@ def require_staged(store: Path, app: str, batch: int, files: Iterable[Path]) -> 
 
 
 def _require_store(store: Path) -> None:
-    """Raise StoreError where an executor does not have the store that the driver has made or found."""
+    """Raise StoreError if this executor's host does not have the driver's store."""
     if not any((store / name).exists() for name in _OF_A_STORE):
         raise StoreError(
             store, f"on host {socket.gethostname()} is no store: mount the driver's store there, then write again"
@@ -133,7 +135,7 @@ def _require_wanted(directory: Path) -> None:
 
 
 def staged_tables(paths: Iterable[Path]) -> Iterator[pa.Table]:
-    """The rows of staged files, batch by batch, in order; raises StoreError where one cannot be read."""
+    """Yield the rows of staged files, batch by batch, in order. Raises StoreError if a file is unreadable."""
     for path in paths:
         try:
             with pa.memory_map(str(path)) as file:
@@ -145,9 +147,9 @@ def staged_tables(paths: Iterable[Path]) -> Iterator[pa.Table]:
 
 
 def remove(paths: Iterable[Path]) -> None:
-    """Remove staged files, and their directories where these are empty then.
+    """Remove staged files, and their directories if these are then empty.
 
-    What does not go stays until it is old: the rows are in, and a job that failed for its leftovers would be run again.
+    Errors are ignored: the rows are in the store, and a job that failed because of leftovers would be run again.
     """
     for path in paths:
         with suppress(OSError):
@@ -156,9 +158,9 @@ def remove(paths: Iterable[Path]) -> None:
 
 
 def sync_names(store: Path, directory: Path) -> None:
-    """Return when the names in a directory, and those on the way to it from the store, would survive a power cut.
+    """Sync a directory and all directories between it and the store, so that the names survive a power cut.
 
-    Whoever made a directory of these may not have come to it yet.
+    Another process may have created one of them and not synced it yet.
     """
     for one in (directory, *directory.parents):
         RealFileSystem().sync_directory(one)

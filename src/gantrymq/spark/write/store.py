@@ -1,9 +1,9 @@
-"""Writing rows to a store, batch and streaming: executors stage rows, the driver commits them.
+"""Writes rows to a store, batch and streaming: executors stage rows, the driver commits them.
 
 Executors check each row against the store's limits before anything is put: a batch is stored as a whole or not at all.
 
-Spark pickles a writer to its executors, and makes a new one for each commit of a stream. Only the executors know the
-query of a batch (a local property of its tasks) and, before the commit, its number. Both come back with what they
+Spark pickles a writer to its executors, and creates a new one for each commit of a stream. Only the executors know the
+query of a batch (a local property of its tasks) and, before the commit, its number. They return both with what they
 staged.
 """
 
@@ -43,7 +43,7 @@ _HOST = Host.parse("127.0.0.1:10911")
 
 
 def check_rows(options: WriteOptions, tables: Iterator[Any]) -> Iterator[Any]:
-    """The tables as they come; raises ConfigError for the first row that the store would refuse."""
+    """Yield the tables unchanged. Raises ConfigError for the first row that the store would refuse."""
     config = _store_config(options)
     checked = 0
     for table in tables:
@@ -67,7 +67,7 @@ def _check_one_by_one(table: Any, config: MessageStoreConfig, first: int) -> Non
 
 
 def _refused(message: Message, config: MessageStoreConfig, where: str) -> ConfigError:
-    """The error that names the column which the store would not take."""
+    """The error with the column that the store would refuse."""
     if not is_topic_storable(message.topic):
         return ConfigError("column topic", message.topic, f"a name of a topic; {where}")
     if AppendableMessage(replace(message, body=b"")).check(config, _HOST) is PutMessageStatus.PUT_OK:
@@ -84,7 +84,7 @@ _BATCH_ID = "streaming.sql.batchId"
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What a task staged, and for whom."""
+    """What a task staged, with the names of its writer and query."""
 
     app: str
     path: str
@@ -93,9 +93,9 @@ class Staged(WriterCommitMessage):
 
 
 class StoreBatchWriter(DataSourceArrowWriter):
-    """Appends a DataFrame to a store: all of its rows, or after a failure none.
+    """Appends a DataFrame to a store: all of its rows, or none after a failure.
 
-    But for a commit that fails while it puts them: the next one into that store, by anybody, puts the rest.
+    The exception is a commit that fails while it puts rows: the next commit of any writer to that store puts the rest.
     """
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
@@ -105,16 +105,16 @@ class StoreBatchWriter(DataSourceArrowWriter):
         self._version = options.txn_version or 0
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage the rows of a partition; raises ConfigError that names column and row."""
+        """Stage the rows of a partition. Raises ConfigError with column and row."""
         return _stage(self._options, self._app, self._version, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Put what was staged; with txnAppId and txnVersion only if that was not done before."""
+        """Put what was staged; with txnAppId and txnVersion only if it was not put before."""
         files = _files(_all_staged(self._options, messages))
         _sink(self._options).commit(self._app, self._version, files)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Forget what was staged; without a name of its own, also what tasks that are still at work will stage."""
+        """Remove what was staged. Without a txnAppId, also refuse what tasks that are still running stage."""
         if self._options.txn_app_id is None:
             _sink(self._options).give_up(self._app)
         else:
@@ -129,7 +129,7 @@ class StoreStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage the rows of a partition; raises ConfigError that names column and row."""
+        """Stage the rows of a partition. Raises ConfigError with column and row."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -137,18 +137,18 @@ class StoreStreamWriter(DataSourceStreamArrowWriter):
         app = self._options.txn_app_id or query
         if not app:
             raise ConfigError("txnAppId", "", "a name for this query: Spark does not say which one it is")
-        # Without its number a file counts as of the first batch: it is cleared away early, and the batch repeated.
+        # A file without a number counts as of batch 0: it may be removed early, and then the batch is repeated.
         batch = (context and context.getLocalProperty(_BATCH_ID)) or 0
         return _stage(self._options, app, int(batch), iterator, query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Put what was staged, if the ledger does not know this batch of this query."""
+        """Put what was staged, unless the ledger already has this batch of this query."""
         staged = _all_staged(self._options, messages)
         for app, query in {(message.app, message.query) for message in staged}:
             _sink(self._options).commit(app, batchId, _files(staged), query)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Forget what was staged."""
+        """Remove what was staged."""
         _sink(self._options).abort(_files(messages))
 
 
@@ -175,7 +175,7 @@ def _prepare(options: WriteOptions) -> None:
 
 
 def _all_staged(options: WriteOptions, messages: list[WriterCommitMessage | None]) -> list[Staged]:
-    """What every task staged; raises StoreError where one has not said."""
+    """The reports of all tasks. Raises StoreError if one is missing."""
     staged = [message for message in messages if isinstance(message, Staged)]
     if len(staged) < len(messages):
         assert options.path is not None

@@ -1,11 +1,19 @@
-"""Putting staged rows into a store, exactly once. Runs on the driver, one commit at a time.
+"""Puts staged rows into a store, exactly once. Runs on the driver, one commit at a time.
 
-The steps of a commit, each durable before the next: (1) ``pending`` says where the log ends and which files are put;
-(2) the rows are put, in order, and the store is closed; (3) the ledger says that the batch is in; (4) the staged
-files go, then ``pending``, and last the ledger's line where no writer has that name again. Killed in between, the next
-commit by anybody finishes the job: the rows of ``pending`` that are in the log are those it begins with from the
-recorded end on, so it puts the rest. A batch that the ledger knows is not put again, and since the *first* attempt's
-files are finished, a repeated batch may even hold its rows in another order.
+The obvious way, putting rows and then recording the batch, stores rows twice after a kill in between. A commit
+therefore has four steps, each durable before the next:
+
+1. ``pending`` records where the log ends and which files are put.
+
+2. The rows are put, in order, and the store is closed.
+
+3. The ledger records that the batch is in the store.
+
+4. The staged files are removed, then ``pending``, and last the ledger's line of a name that is not used again.
+
+After a kill in between, the next commit of any writer finishes the job. The rows of ``pending`` that are already in the
+log are its first ones, from the recorded end on, so the commit puts the rest. A batch in the ledger is not put again.
+Because the files of the *first* attempt are finished, a repeated batch may even have its rows in another order.
 """
 
 from __future__ import annotations
@@ -36,7 +44,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class StoreSink:
-    """Commits batches into the store that ``options`` name."""
+    """Commits batches to the store that ``options`` name."""
 
     def __init__(self, options: WriteOptions) -> None:
         assert options.path is not None
@@ -45,18 +53,18 @@ class StoreSink:
         self._ledger = Ledger(self._path)
 
     def make_store(self) -> None:
-        """Make the store where there is none, before anything is staged in it; raises NotAStoreError."""
+        """Create the store if it does not exist, before anything is staged in it. Raises NotAStoreError."""
         if not self._path.is_dir() or not any(self._path.iterdir()):
             self._open().close()
         config, _ = self._options.store_settings()
         require_store(RealFileSystem(), StorePaths.of(self._path, config))
 
     def commit(self, app: str, batch: int, files: Sequence[Path], query: str | None = None) -> bool:
-        """Put the rows of ``files``; False where the batch was in the store already.
+        """Put the rows of ``files``. Returns False if the batch was in the store already.
 
-        ``query`` is the id of the query that a stream's batch is of. Raises StoreLockedError, DiskFullError: what is
-        there then is finished by the next commit. Raises StoreError where one of ``files`` is gone or damaged, or where
-        the batch of a query has the number of another one, and leaves nothing to finish then.
+        ``query`` is the id of a stream's query. Raises StoreLockedError, DiskFullError; the next commit finishes what
+        was begun. Raises StoreError, with nothing left to finish, if one of ``files`` is missing or damaged, or if
+        another query used the batch number.
         """
         with self._ledger.alone():
             is_new = self._commit(app, batch, files, query)
@@ -87,9 +95,9 @@ class StoreSink:
         return True
 
     def _require_repeat(self, app: str, batch: int, query: str, before: Committed) -> None:
-        """Raise StoreError where a stream's batch has the number of another one, so that its rows would be left out.
+        """Raise StoreError if a stream's batch has a number that another batch used, so that its rows would be skipped.
 
-        A query repeats its last batch at most: where it was not noted in the checkpoint that this one is in.
+        A query repeats at most its last batch, if the checkpoint does not have it yet.
         """
         if before.query not in (None, query):
             raise StoreError(
@@ -106,7 +114,9 @@ class StoreSink:
             )
 
     def _tell_of_repeat(self, app: str, batch: int, files: Sequence[Path], before: Committed) -> None:
-        """Log that the rows of a batch are not put again, and where they cannot be those that are in the store."""
+        """Log that the rows of a batch are not put again; a warning if they cannot be the rows that are in the
+        store.
+        """
         rows = sum(table.num_rows for table in staged_tables(path for path in files if path.exists()))
         is_same = (batch, rows) == (before.batch, before.rows)
         _LOGGER.log(
@@ -116,17 +126,17 @@ class StoreSink:
         )
 
     def abort(self, files: Sequence[Path]) -> None:
-        """Forget staged files, but for those that a commit has begun to put: the next commit needs them."""
+        """Remove staged files, except those that a commit has begun to put: the next commit needs them."""
         pending = self._ledger.pending()
         kept = set() if pending is None else {self._path / name for name in pending.files}
         remove(path for path in files if path not in kept)
 
     def give_up(self, app: str) -> None:
-        """Forget everything that is staged, or still will be, under a name that is not used again."""
+        """Remove everything that is staged under a name that is not used again, and refuse later staging."""
         self.abort(give_up(self._path, app))
 
     def _open(self, store_keys: StoreKeys | None = None) -> MessageStore:
-        """The store, with the settings of another writer where these are given."""
+        """Open the store, with the settings of another writer if ``store_keys`` is given."""
         options = self._options if store_keys is None else replace(self._options, store_keys=store_keys)
         config, given = options.store_settings()
         deadline = time.monotonic() + _LOCK_WAIT_S
@@ -140,7 +150,7 @@ class StoreSink:
                 time.sleep(_LOCK_POLL_S)
 
     def _done(self, pending: Pending) -> None:
-        """The rows are in the store, which is closed: everything of it is on the disk."""
+        """Finish a commit whose rows are durable in the closed store."""
         files = [self._path / name for name in pending.files]
         if self._ledger.committed(pending.app).batch < pending.batch:
             self._ledger.commit(pending, sum(table.num_rows for table in staged_tables(files)))
@@ -149,7 +159,7 @@ class StoreSink:
         self._ledger.forget_made_up()
 
     def _put_rest(self, store: MessageStore, pending: Pending) -> None:
-        """Put what a killed driver had not come to."""
+        """Put the rows that a killed driver had not put yet."""
         if self._ledger.committed(pending.app).batch >= pending.batch:
             return
         if pending.begin < store.min_phy_offset:
@@ -174,7 +184,9 @@ class StoreSink:
 
 @contextmanager
 def _saying_what_follows(ledger: Ledger, files: Sequence[Path]) -> Iterator[None]:
-    """To an error say that a write that was begun is not undone by it: the natural thing is to run the job again."""
+    """Add a note to an error that a begun write is not undone by it, because running the job again would seem
+    natural.
+    """
     try:
         yield
     except Exception as error:
@@ -187,7 +199,7 @@ def _saying_what_follows(ledger: Ledger, files: Sequence[Path]) -> Iterator[None
 
 
 def _without_empty(table: Any) -> Any:
-    """The table without columns that are nothing but nulls: a plain batch goes faster."""
+    """The table without columns of only nulls: a batch without extra columns is put faster."""
     return table.select([name for name in table.column_names if table.column(name).null_count < table.num_rows])
 
 
@@ -197,7 +209,7 @@ def _rows(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
 
 
 def _rows_there(store: MessageStore, begin: int, rows: Iterator[dict[str, Any]]) -> int:
-    """How many of ``rows`` the log holds from ``begin`` on, without a gap, for that is how they are put."""
+    """The number of ``rows`` that the log has from ``begin`` on. Rows are put without a gap."""
     messages = _messages_from(store, begin)
     there = 0
     for row, message in zip(rows, messages, strict=False):

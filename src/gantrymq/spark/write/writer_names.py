@@ -1,7 +1,7 @@
-"""By which name the ledger knows a writer: one of its own, or for a plain batch write one that is made up for it.
+"""The names of writers in the ledger: a given one, or for a plain batch write a generated one.
 
-A made-up name is never used again: Spark makes a writer for each run of a write and commits it once, and a job that is
-run again gets another. So nobody asks the ledger for such a name once no commit is under way.
+A generated name is never used again: Spark creates a writer for each run of a write and commits it once, and a job that
+is run again gets a new one. So the ledger does not need such a name when no commit is in progress.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ import re
 import uuid
 from urllib.parse import quote
 
-LINE = ".json"  # what the name of a writer's line in the ledger ends with
-_LONGEST = 255  # bytes, of a name in a file system
+LINE = ".json"  # the ending of a writer's file in the ledger
+_LONGEST = 255  # bytes; limit of file systems
 _MADE_UP = re.compile("batch-[0-9a-f]{32}")
 
 
 def make_up() -> str:
-    """A name that nobody else has."""
+    """Generate a unique name."""
     return f"batch-{uuid.uuid4().hex}"
 
 
 def is_made_up(name: str) -> bool:
-    """Whether a name is of the form of those that are made up."""
+    """Whether a name has the form of generated names."""
     return _MADE_UP.fullmatch(name) is not None
 
 
 def file_name(name: str) -> str:
-    """What the files of a writer are called."""
+    """The name of a writer's files."""
     return quote(name, safe="")
 
 
 def has_file_name(name: str) -> bool:
-    """Whether a file can be called as a writer is."""
+    """Whether the name of a writer can be a file name."""
     return name not in (".", "..") and len(file_name(name) + LINE) <= _LONGEST
