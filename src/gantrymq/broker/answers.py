@@ -1,7 +1,7 @@
-"""Answers that have to wait: for dispatch to catch up, or because they are long.
+"""Delayed answers: they wait for dispatch to catch up, or are long.
 
-A message is acknowledged when it is in the log, and is in its queue a moment later. RocketMQ's dispatcher is usually
-there before the next request; here a question about queues waits for it.
+A message is acknowledged when it is in the log, and is in its queue a moment later. RocketMQ's dispatcher usually gets
+there before the next request; here a request about queues waits for it.
 
 A long answer, such as the statistics of a topic of 65,536 queues, would block the event loop for half a second if made
 at once. It cannot be made on another thread, because most tables it reads belong to the event loop's thread. Long
@@ -29,13 +29,13 @@ _LOOK_EVERY_S = 0.001
 
 
 class DispatchCatchUp:
-    """Lets processors wait for the dispatcher, for a second at most. Thread rule: the event loop's thread."""
+    """Lets processors wait for the dispatcher, at most one second. Thread rule: the event loop's thread."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
 
     def before(self, processor: Processor) -> Processor:
-        """The processor, called once all that is in the log now is in its queues."""
+        """A processor that calls ``processor`` once all that is in the log at the request is in its queues."""
 
         def process(channel: Channel, request: RemotingCommand) -> Answer | Awaitable[Answer]:
             if not self._store.dispatch_behind_bytes:
@@ -53,18 +53,20 @@ class DispatchCatchUp:
         return answer if answer is None or isinstance(answer, RemotingCommand) else await answer
 
 
-_SHORT_ITEMS = 256  # up to here it is no long answer
+_SHORT_ITEMS = 256  # an answer about up to this many items is not long
 
 
 class LongAnswers:
-    """Lets one long answer at a time be made. Thread rule: the event loop's thread."""
+    """Serialises long answers. Thread rule: the event loop's thread."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
 
     @asynccontextmanager
     async def turn(self, channel: Channel, items: int) -> AsyncIterator[None]:
-        """Wait for the turn to make an answer about ``items``; raises RemotingConnectError on a closed channel."""
+        """Wait for the turn to make an answer about ``items`` items.
+        Raises RemotingConnectError on a closed channel.
+        """
         if items <= _SHORT_ITEMS:
             yield
             return
@@ -76,5 +78,5 @@ class LongAnswers:
 
 
 async def encode_in_slices(body: Body) -> bytes:
-    """What :meth:`Body.encode` gives, in turns of the event loop."""
+    """The result of :meth:`Body.encode`, made in slices of the event loop."""
     return b"".join([piece async for piece in in_slices(body.pieces())])

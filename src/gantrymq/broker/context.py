@@ -1,4 +1,4 @@
-"""What a broker's processors are made of; each takes the few it needs."""
+"""The objects that a broker's processors are built from. Each processor takes those it needs."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from gantrymq.store.message_store import MessageStore
 
 @dataclass(frozen=True, slots=True)
 class BrokerContext:
-    """The broker, taken apart. ``answer`` sends a frame once the topics it may rest on are settled.
+    """The parts of a broker. ``answer`` sends a frame after changes of the topics that it depends on are durable.
 
-    ``access`` is None where access control is off.
+    ``access`` is None if access control is off.
     """
 
     config: LiveConfig

@@ -1,4 +1,4 @@
-"""Names of topics and consumer groups: which are allowed, which are the system's, which belong to a group.
+"""Names of topics and consumer groups: which are valid, which are the system's, which belong to a group.
 
 Source: TopicValidator, MixAll, NamespaceUtil, FAQUrl.
 """
@@ -39,7 +39,7 @@ NOT_ALLOWED_SEND_TOPICS = frozenset(
         *(OFFSET_MOVED_EVENT, ROCKSDB_TRANS_HALF_TOPIC, ROCKSDB_TRANS_OP_HALF_TOPIC),
     }
 )
-# System topics that hold messages of other topics, or say what happened to them.
+# System topics with messages of other topics, or with information about them.
 MIXED_TOPICS = frozenset(
     {
         *(SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, ROCKSDB_TRANS_HALF_TOPIC, ROCKSDB_TRANS_OP_HALF_TOPIC),
@@ -49,7 +49,7 @@ MIXED_TOPICS = frozenset(
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
-# What every broker knows from its start (SubscriptionGroupManager.init).
+# The groups that exist on every broker (SubscriptionGroupManager.init).
 FIRST_GROUPS = (
     *(TOOLS_GROUP, "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL"),
     *("CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_RMQ_SYS_TRANS"),
@@ -62,23 +62,23 @@ PREDEFINED_GROUPS = frozenset(
     }
 )
 
-# RocketMQ ends many a remark so.
+# RocketMQ ends many remarks with this text.
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 _ILLEGAL = re.compile(r"[^%|a-zA-Z0-9_-]")
 _TOPIC_MAX_LENGTH = 127
 _GROUP_MAX_LENGTH = 120
 _RETRY_OR_DLQ_MAX_LENGTH = 255
-MAX_LENGTH = 512  # of a name that is kept and not checked otherwise: client ids, groups of producers, expression types
+MAX_LENGTH = 512  # for stored names without another check: client ids, producer groups, expression types
 
 
 def retry_topic(group: str) -> str:
-    """Where messages wait that ``group`` is to consume again."""
+    """The topic of the messages that ``group`` must consume again."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Where messages end that ``group`` could not consume."""
+    """The topic of the messages that ``group`` failed to consume."""
     return DLQ_PREFIX + group
 
 
@@ -93,15 +93,16 @@ def is_system_group(group: str) -> bool:
 
 
 def is_mixed_topic(topic: str) -> bool:
-    """Whether a topic of the system holds messages of other topics, or says what happened to them.
+    """Whether a system topic holds messages of other topics, or information about them.
 
-    Of those that begin with ``rmq_sys_`` the timer wheel's does (``rmq_sys_wheel_timer``), the log of POP, and traces.
+    Of the topics with prefix ``rmq_sys_`` these are the timer wheel (``rmq_sys_wheel_timer``), the log of POP, and
+    traces.
     """
     return topic in MIXED_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX) or topic.endswith(REPLY_TOPIC_SUFFIX)
 
 
 def wrong_topic(topic: str) -> str | None:
-    """Why ``topic`` is no name for one, in RocketMQ's words; None where it is."""
+    """Why ``topic`` is not a valid name, in RocketMQ's words; None if it is valid."""
     if not topic.strip():
         return "The specified topic is blank."
     if _ILLEGAL.search(topic):
@@ -118,7 +119,7 @@ def wrong_topic(topic: str) -> str | None:
 
 
 def wrong_group(group: str) -> str | None:
-    """Why ``group`` is no name for one, in RocketMQ's words; None where it is."""
+    """Why ``group`` is not a valid name, in RocketMQ's words; None if it is valid."""
     if not group.strip():
         return "The specified group is blank."
     if _ILLEGAL.search(group):
@@ -129,7 +130,7 @@ def wrong_group(group: str) -> str | None:
 
 
 def require_short(what: str, *texts: str | None) -> None:
-    """Raises RemotingError where a text that a client gives and that is kept is longer than a name may be."""
+    """Raises RemotingError if a text from a client that is to be stored is longer than MAX_LENGTH."""
     for text in texts:
         if text is not None and len(text) > MAX_LENGTH:
             raise RemotingError(f"the {what} has {len(text)} characters, more than {MAX_LENGTH}")

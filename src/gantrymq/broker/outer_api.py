@@ -1,4 +1,4 @@
-"""What a broker says to name servers: here I am, with these topics; I am still here; goodbye.
+"""A broker's requests to name servers: registration with its topics, heartbeats, unregistration.
 
 Source: BrokerOuterAPI, BrokerController.registerBrokerAll.
 """
@@ -41,8 +41,8 @@ from gantrymq.remoting.transport.turns import in_slices
 
 _UNREGISTER_TIMEOUT_MS = 3_000
 _ROUTE_TIMEOUT_MS = 3_000
-# There is no HA server yet. The field must be an address, or a Java slave fails at parsing it. At port 0 nothing can
-# listen; at haListenPort another broker of the machine may, whose log the slave would copy.
+# There is no HA server yet. The field must be an address, because a Java slave fails to parse anything else. Nothing
+# can listen at port 0. At haListenPort another broker of the machine may listen, and the slave would copy its log.
 _NO_HA_SERVER = 0
 _CRC_MASK = 0x7FFFFFFF  # UtilAll.crc32
 
@@ -59,11 +59,13 @@ class BrokerOuterAPI:
 
     @property
     def name_servers(self) -> list[str]:
-        """Where we register."""
+        """The addresses of the name servers."""
         return self._config.broker.name_servers
 
     async def register(self) -> int:
-        """Tell every name server about all topics; how many took it. What fails is reported, and comes again."""
+        """Register all topics at every name server. Returns how many accepted.
+        A failure is logged, and repeated later.
+        """
         if not self.name_servers:
             return 0
         wrapper = self._wrapper(self._topics.table.values())
@@ -85,7 +87,7 @@ class BrokerOuterAPI:
         return sum(taken)
 
     def register_soon(self) -> None:
-        """Register without waiting for it: topics have changed. Changes that come meanwhile share the next one."""
+        """Start a registration because topics have changed. Changes during it are sent by one more registration."""
         self._is_outdated = True
         if self._registering is None:
             self._registering = asyncio.ensure_future(self._register_until_current())
@@ -109,7 +111,7 @@ class BrokerOuterAPI:
             self._registering = None
 
     async def needs_register(self) -> bool:
-        """Whether a name server knows other topics than ours (QUERY_DATA_VERSION)."""
+        """Whether a name server has another version of our topics (QUERY_DATA_VERSION)."""
         broker = self._config.broker
         header = QueryDataVersionRequestHeader(
             broker_name=broker.broker_name,
@@ -128,7 +130,7 @@ class BrokerOuterAPI:
         return False
 
     async def heart_beat(self) -> None:
-        """Say that we are still here (BROKER_HEARTBEAT), one-way."""
+        """Send a heartbeat to every name server (BROKER_HEARTBEAT), one-way."""
         broker = self._config.broker
         header = BrokerHeartbeatRequestHeader(
             cluster_name=broker.broker_cluster_name,
@@ -144,7 +146,7 @@ class BrokerOuterAPI:
                 log.warning("no heart-beat to a name server", name_server=name_server, reason=str(error))
 
     async def unregister(self) -> None:
-        """Say goodbye to every name server."""
+        """Unregister from every name server."""
         broker = self._config.broker
         header = UnRegisterBrokerRequestHeader(
             broker_name=broker.broker_name,
@@ -159,9 +161,9 @@ class BrokerOuterAPI:
                 log.warning("not unregistered", name_server=name_server, reason=str(error))
 
     async def readable_queues(self, topic: str) -> list[MessageQueue] | None:
-        """A topic's queues that can be read, at all brokers; None where no name server answers or knows it.
+        """The readable queues of a topic at all brokers; None if no name server answers or knows the topic.
 
-        Raises RemotingError where a broker has more than a topic can have.
+        Raises RemotingError if a broker has more queues than a topic can have.
         """
         request = RemotingCommand.request(GetRouteInfoRequestHeader(topic=topic))
         for name_server in self.name_servers:

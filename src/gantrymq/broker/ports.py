@@ -1,4 +1,4 @@
-"""Ports that are ours before we listen on them: the store writes one into every message, and is opened first.
+"""Reserves ports before the broker listens: the store, which opens first, writes the port into every message.
 
 Source: BrokerController.initializeRemotingServer.
 """
@@ -18,11 +18,12 @@ log = get_logger("gantrymq.broker")
 
 
 class ReservedPorts:
-    """Sockets that are bound and do not listen: the broker's own, and two below it that of the VIP channel.
+    """Sockets that are bound but do not listen: the broker's port, and the port of the VIP channel, two below.
 
-    ``port`` is the one asked for, or a free one in place of 0; whoever listens then on the same port may, all others
-    take another. ``vip`` is to be listened on itself; None, and a warning, where another process has that port. Raises
-    RemotingError where the broker's own cannot be had.
+    ``port`` is the requested port, or a free one for 0. The broker may then listen on the same port; other processes
+    cannot. ``vip`` is a socket to listen on. It is None, with a warning, if another process has that port.
+
+    Raises RemotingError if the broker's port is in use.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -39,12 +40,12 @@ class ReservedPorts:
 
     @property
     def port(self) -> int:
-        """The broker's own."""
+        """The broker's port."""
         bound: int = self._own.getsockname()[1]
         return bound
 
     def _bound_below(self, host: str, *, shared: bool) -> socket.socket | None:
-        """A port of our choice must not be one that another process has bound and does not listen on yet."""
+        """A port that we choose must not be one that another process has bound without listening yet."""
         port = self.port - _VIP_BELOW
         if port <= 0:
             return None
@@ -54,13 +55,13 @@ class ReservedPorts:
             return None
 
     def __enter__(self) -> ReservedPorts:
-        """Itself."""
+        """Return this object."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give them back; who listens goes on."""
+        """Close the reserving sockets. Servers that listen on the ports continue."""
         self._own.close()
         if self.vip is not None:
             self.vip.close()

@@ -1,4 +1,4 @@
-"""What a broker does again and again, each thing in its own interval, on the event loop.
+"""Runs a broker's periodic tasks on the event loop, each in its own interval.
 
 Source: the scheduled executors of BrokerController.
 """
@@ -14,18 +14,20 @@ log = get_logger("gantrymq.broker")
 
 
 class Schedule:
-    """Runs things until it is stopped. One that fails is reported, and runs again when its time has come."""
+    """Runs tasks until it is stopped. An error is logged, and the task runs again after its interval."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
         self._stopped = False
 
     def every(self, name: str, interval_ms: Callable[[], int], do: Callable[[], Awaitable[object] | None]) -> None:
-        """Call ``do`` every ``interval_ms()`` milliseconds, the first time when one has passed."""
+        """Call ``do`` every ``interval_ms()`` milliseconds, for the first time after one interval."""
         self._tasks.append(asyncio.ensure_future(self._run(name, interval_ms, do)))
 
     async def stop(self) -> None:
-        """Returns when nothing runs any more, also where a cancellation was swallowed, as wait_for does before 3.12."""
+        """Stop all tasks and wait for them. It also ends a task that swallows its cancellation, as wait_for may before
+        3.12.
+        """
         self._stopped = True
         for task in self._tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""The broker: the one place that knows all its parts, and the order they start and stop in.
+"""The broker: constructs all its parts, and starts and stops them in order.
 
     server = BrokerServer("/data/store", LiveConfig(BrokerConfig(namesrv_addr="127.0.0.1:9876"), store_config))
     await server.start()     # recovered, listening and registered
@@ -66,18 +66,19 @@ from gantrymq.store.recovery.recovery import Progress
 _EXPIRE_INTERVAL_MS = 1_000
 _RATE_SAMPLE_MS = 1_000
 _SCAN_INTERVAL_MS = 10_000  # ClientHousekeepingService
-_ANNOUNCED_S = 1.0  # an answer waits so long for name servers: a client gives up after 3, and sends the message again
+# The longest wait of an answer for name servers: a client gives up after 3 s and sends the message again.
+_ANNOUNCED_S = 1.0
 
 
 log = get_logger("gantrymq.broker")
 
 
 class BrokerServer:
-    """A broker with its store at ``path``. Make it, ``start``, ``shutdown``; all on one event loop.
+    """A broker with its store at ``path``. Construct it, ``start`` it, ``shutdown`` it, all on one event loop.
 
-    ``config.broker.listen_port`` 0 takes a free port; ``address`` (brokerIP1:port) is what clients are told, once
-    started. ``given`` are the keys of the store that must hold (see MessageStore.open). ``hooks`` look at every request
-    first: access control.
+    ``config.broker.listen_port`` 0 takes a free port. ``address`` (brokerIP1:port) is the address for clients, known
+    after the start. ``given`` are the keys of the store's settings that must hold (see MessageStore.open). ``hooks``
+    are called before the processor of every request, in addition to access control.
     """
 
     def __init__(
@@ -100,12 +101,12 @@ class BrokerServer:
         self._hooks: tuple[RequestHook, ...] = tuple(hooks)
         self._stopping = False
         self._answers: set[asyncio.Task[None]] = set()
-        self._unsettled: set[str] = set()  # topics that were made and may not be known everywhere yet
+        self._unsettled: set[str] = set()  # new topics that may not be durable or registered yet
         self.port = 0
 
     @property
     def address(self) -> str:
-        """``brokerIP1:port``, under which the broker registers; known once started."""
+        """``brokerIP1:port``, the address under which the broker registers. Known after the start."""
         return f"{self.config.broker.broker_ip1}:{self.port}"
 
     # Start
@@ -113,7 +114,8 @@ class BrokerServer:
     async def start(self) -> None:
         """Recover the store, listen, register at the name servers.
 
-        Raises what MessageStore.open raises, and RemotingError where the port is taken; then nothing is left behind.
+        Raises what MessageStore.open raises, and RemotingError if the port is in use. After an error nothing stays
+        open.
         """
         broker = self.config.broker
         with ReservedPorts(broker.bind_address, broker.listen_port) as reserved:
@@ -171,7 +173,7 @@ class BrokerServer:
         self.outer = BrokerOuterAPI(config, self.topics, self.address, self._client)
 
     def _open_store(self) -> MessageStore:
-        library()  # kernels that are out of date are compiled now, not under the first client's request
+        library()  # outdated kernels are compiled now, and not during the first client's request
         broker = self.config.broker
         config = replace(self.config.store, listen_port=self.port, broker_ip1=broker.broker_ip1)
         store = MessageStore.open(
@@ -191,7 +193,10 @@ class BrokerServer:
         return store
 
     def _warn_of_lost_routes(self) -> None:
-        """RocketMQ starts without a word where ``config/`` is missing or empty, and no client finds its topics."""
+        """Warn if the store has queues of user topics but ``config/`` has no topics: clients would find none of them.
+
+        RocketMQ starts without a message.
+        """
         if all(self.topics.is_system_topic(topic) for topic in self.topics.table):
             paths = StorePaths(self._path)
             topics = {topic for topic in user_topics(self._fs, paths.consume_queue) if topic not in self.topics}
@@ -275,7 +280,8 @@ class BrokerServer:
         self.producers.expire(now_ms)
         self.locks.expire(now_ms)
         self.consumers.expire(now_ms, broker.channel_expired_timeout_ms, broker.subscription_expired_timeout_ms)
-        if now_ms - self._began_ms > broker.channel_expired_timeout_ms:  # who was connected is so again
+        # By now all connected clients have sent a heartbeat.
+        if now_ms - self._began_ms > broker.channel_expired_timeout_ms:
             self.offsets.forget_resets(
                 lambda topic, group: topic in self.topics or self.consumers.group(group) is not None
             )
@@ -283,7 +289,7 @@ class BrokerServer:
     # Stop
 
     async def shutdown(self) -> None:
-        """Say goodbye to name servers and clients, then bring everything to the disk. Doing so twice is harmless."""
+        """Unregister, close all connections, then write everything to disk. A second call has no effect."""
         if self._stopping:
             return
         self._stopping = True
@@ -321,7 +327,7 @@ class BrokerServer:
         with suppress(Exception):
             await asyncio.get_running_loop().run_in_executor(None, self.store.close)
 
-    # Who tells whom
+    # Callbacks between the parts
 
     def _topics_changed(self, made: list[str]) -> None:
         self._unsettled.update(made)
@@ -336,12 +342,12 @@ class BrokerServer:
         self._turns.work_through(chain(self.producers.leave(channel), self.consumers.leave(channel)))
 
     def _cut_off(self, channel: Connected, reason: str) -> None:
-        """Close a connection that takes what others need."""
+        """Close a connection that uses resources which others need."""
         self._log.warning("connection closed", address=channel.address, reason=reason)
         channel.abort()
 
     def _answer(self, channel: Channel, pieces: Sequence[bytes], topic: str) -> None:
-        """Send an answer; while the new topic it rests on is not yet on the disk and at the name servers, later."""
+        """Send an answer. If it depends on a new topic, it first waits until the topic is durable and registered."""
         if topic not in self._unsettled or self._are_settled():
             channel.send_bytes(pieces)
         else:
@@ -350,17 +356,17 @@ class BrokerServer:
             task.add_done_callback(self._answers.discard)
 
     def _are_settled(self) -> bool:
-        """Whether all topics are on the disk and at the name servers, so that no answer has to wait for one."""
+        """Whether all topics are durable and registered, so that no answer has to wait."""
         if not (self.kept.is_saved(TOPICS) and self.outer.is_current):
             return False
         self._unsettled.clear()
         return True
 
     async def _answer_when_settled(self, channel: Channel, pieces: Sequence[bytes], topic: str) -> None:
-        with suppress(OSError, GantrymqError):  # the table is saved again and again; the message itself is stored
+        with suppress(OSError, GantrymqError):  # saving the table is retried later; the message itself is stored
             await self.kept.save(TOPICS)
         with suppress(TimeoutError, GantrymqError):
             await asyncio.wait_for(self.outer.settled(), _ANNOUNCED_S)
         if not self._are_settled():
-            self._unsettled.discard(topic)  # what hangs or fails was waited for: no other send has to
+            self._unsettled.discard(topic)  # this answer has waited for the failure, so no other send has to
         channel.send_bytes(pieces)

@@ -1,6 +1,6 @@
-"""What went through the broker and its store: sums, rates over the last minute, hour and day, times of puts.
+"""Statistics of the broker and its store: sums, rates over the last minute, hour and day, latencies of puts.
 
-Pure: the caller passes the time. Thread rule: the event loop's thread.
+No I/O; times are arguments. Thread rule: the event loop's thread.
 
 Source: BrokerStatsManager, StatsItem, StatsItemSet; StoreStatsService, BrokerStats.
 """
@@ -22,25 +22,25 @@ _OF_THE_BROKER = ("BROKER_PUT_NUMS", "BROKER_GET_NUMS")
 
 SAMPLE_MS = 10_000
 MAX_ITEMS = 20_000
-# How many samples each span has, and how far they are apart: as with RocketMQ.
+# The number and the interval of the samples of each span, as in RocketMQ.
 _SPANS = ((7, SAMPLE_MS), (7, 600_000), (25, 3_600_000))
 
 
 class _Item:
-    """One sum with the samples of three spans: (time, sum, times)."""
+    """One sum, with samples (time, sum, times) for three spans."""
 
     __slots__ = ("samples", "times", "value")
 
     def __init__(self) -> None:
         self.value = self.times = 0
-        self.samples: tuple[deque[tuple[int, int, int]], ...] = ()  # made with the first sample
+        self.samples: tuple[deque[tuple[int, int, int]], ...] = ()  # created by the first sample
 
     def sample(self, now_ms: int) -> None:
         if not self.samples:
             self.samples = tuple(deque(maxlen=size) for size, _ in _SPANS)
         for kept, (_, apart_ms) in zip(self.samples, _SPANS, strict=True):
             if not kept:
-                kept.append((now_ms - apart_ms, 0, 0))  # what came before the first sample counts
+                kept.append((now_ms - apart_ms, 0, 0))  # the counts before the first sample are included
             if now_ms - kept[-1][0] >= apart_ms:
                 kept.append((now_ms, self.value, self.times))
 
@@ -55,16 +55,16 @@ class _Item:
 
 
 class BrokerStatsManager:
-    """Sums by kind and key: a topic, ``topic@group``, or for those of the whole broker its ``cluster``."""
+    """Sums by kind and key. The key is a topic, ``topic@group``, or the ``cluster`` for sums of the whole broker."""
 
     def __init__(self, cluster: str = "DefaultCluster") -> None:
         self._cluster = cluster
         self._items: dict[tuple[str, str], _Item] = {}
-        self._put_items: dict[str, tuple[_Item, _Item]] = {}  # those two of a topic that each put changes
+        self._put_items: dict[str, tuple[_Item, _Item]] = {}  # the two items of a topic that each put changes
         self.put_total = self.get_total = 0
 
     def add(self, kind: str, key: str, value: int, times: int = 1) -> None:
-        """Count ``value`` more."""
+        """Add ``value`` to a sum, and ``times`` to its count."""
         item = self._item(kind, key)
         item.value += value
         item.times += times
@@ -73,12 +73,12 @@ class BrokerStatsManager:
         item = self._items.get((kind, key))
         if item is None:
             if len(self._items) >= MAX_ITEMS:
-                return _Item()  # counted nowhere: strangers choose the names of topics and groups
+                return _Item()  # not kept: clients choose the names of topics and groups, so the number is limited
             item = self._items[kind, key] = _Item()
         return item
 
     def put(self, topic: str, messages: int, size_bytes: int, puts: int = 1) -> None:
-        """Messages were stored, of so many requests."""
+        """Count stored messages of ``puts`` requests."""
         self.put_total += messages
         items = self._put_items.get(topic)
         if items is None:
@@ -90,25 +90,25 @@ class BrokerStatsManager:
             item.times += puts
 
     def got(self, group: str, topic: str, messages: int, size_bytes: int) -> None:
-        """Messages went to a group."""
+        """Count messages that were delivered to a group."""
         self.get_total += messages
         self.add(GROUP_GET_NUMS, f"{topic}@{group}", messages)
         self.add(GROUP_GET_SIZE, f"{topic}@{group}", size_bytes)
 
     def sample(self, now_ms: int) -> None:
-        """Keep where every sum is."""
+        """Take a sample of every sum."""
         for _ in self.samples(now_ms):
             pass
 
     def samples(self, now_ms: int) -> Iterator[None]:
-        """The same item by item, for a caller that lets others in between; called every ten seconds."""
+        """As :meth:`sample`, item by item, for a caller that yields to others in between. Called every ten seconds."""
         self._count_totals()
         for item in list(self._items.values()):
             item.sample(now_ms)
             yield
 
     def view(self, kind: str, key: str, now_ms: int) -> BrokerStatsData | None:
-        """The sums and rates of a key, or None where nothing was counted (viewBrokerStatsData)."""
+        """The sums and rates of a key; None if it has no counts (viewBrokerStatsData)."""
         self._count_totals()
         item = self._items.get((kind, key))
         if item is None:
@@ -117,7 +117,7 @@ class BrokerStatsManager:
         return BrokerStatsData(stats_minute=minute, stats_hour=hour, stats_day=day)
 
     def _count_totals(self) -> None:
-        """Here, and not where messages are counted, which would take time with each of them."""
+        """Copy the totals into their items. Doing this at each count would be slower."""
         for kind, total in zip(_OF_THE_BROKER, (self.put_total, self.get_total), strict=True):
             if total:
                 self._item(kind, self._cluster).value = total
@@ -128,7 +128,7 @@ class BrokerStatsManager:
         return item.over(0, now_ms).tps if item is not None else 0.0
 
     def forget(self, keys: Iterable[str]) -> None:
-        """A topic or a group is gone."""
+        """Drop the sums of deleted topics or groups."""
         gone = set(keys)
         self._put_items.clear()
         for kind, key in list(self._items):
@@ -165,14 +165,14 @@ class StoreStatsService:
         self._mornings: deque[tuple[int, int]] = deque([(0, 0), (0, 0)], maxlen=2)
 
     def stored(self, messages: int, size_bytes: int, took_ms: int) -> None:
-        """A put was answered, so long after it had come."""
+        """Count an answered put and its latency."""
         self.put_times += messages
         self.put_size_bytes += size_bytes
         self._latencies[bisect_right(_LATENCY_STEPS_MS, took_ms)] += messages
         self.put_longest_ms = max(self.put_longest_ms, took_ms)
 
     def pulled(self, messages: int) -> None:
-        """A pull was answered, with so many messages."""
+        """Count an answered pull with ``messages`` messages."""
         if messages:
             self.found += 1
             self.transferred += messages
@@ -180,7 +180,7 @@ class StoreStatsService:
             self.missed += 1
 
     def sample(self, now_ms: int, put_total: int, get_total: int) -> None:
-        """Keep where the sums are; called once a second. At midnight the totals of the broker are kept too."""
+        """Take a sample of the sums. Called once a second. At midnight the totals of the broker are kept too."""
         self._samples.append(_Sample(now_ms, self.put_times, self.found, self.missed, self.transferred))
         today = date.fromtimestamp(now_ms / 1000)
         if self._today is not None and today != self._today:
@@ -188,7 +188,7 @@ class StoreStatsService:
         self._today = today
 
     def runtime_info(self, now_ms: int) -> dict[str, str]:
-        """RocketMQ's keys."""
+        """The statistics under RocketMQ's keys."""
         times = max(self.put_times, 1)
         (put_before, get_before), (put_today, get_today) = self._mornings
         return {
@@ -218,7 +218,9 @@ class StoreStatsService:
         }
 
     def _rates(self, *names: str) -> str:
-        """Over the last ten seconds, minute and ten minutes; empty where there was none yet, as with RocketMQ."""
+        """The rates over the last 10 s, 60 s and 600 s, as text. Before that time has passed it is empty, as in
+        RocketMQ.
+        """
         return " ".join(self._rate(span_s, names) for span_s in _RATE_SPANS_S)
 
     def _rate(self, span_s: int, names: tuple[str, ...]) -> str:
@@ -229,7 +231,7 @@ class StoreStatsService:
         return str(gained / max((new.time_ms - old.time_ms) / 1000, 0.001))
 
     def _latency(self, share: float) -> float:
-        """The upper bound of the step that this share of puts stayed within, in milliseconds."""
+        """The upper bound of the latency step that includes this share of puts, in milliseconds."""
         left = share * sum(self._latencies)
         for step, count in enumerate(self._latencies):
             left -= count

@@ -1,4 +1,4 @@
-"""What the broker's log says about its store."""
+"""Logs events of the store in the broker's log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ log = get_logger()
 
 
 def log_opening(store: MessageStore) -> None:
-    """Log which files of the log are missing, and what the recovery has cut."""
+    """Log which files of the log are missing, and what recovery has cut."""
     for note in [*store.accepted, *store.notes]:
         log.warning("files of the commit log are missing", path=str(note.path), reason=note.reason)
     report = store.recovery
@@ -21,7 +21,7 @@ def log_opening(store: MessageStore) -> None:
         "index_files_dropped": len(report.index_files_dropped),
     }
     if any(cut.values()):
-        is_recreated = report.index_files_dropped and sum(map(bool, cut.values())) == 1  # the index alone
+        is_recreated = report.index_files_dropped and sum(map(bool, cut.values())) == 1  # only the index
         place = {"log_ends_at": report.max_phy_offset, "stop_reason": report.stop_reason.value}
         (log.info if is_recreated else log.warning)("recovery has cut the store", **place, **cut)
 
@@ -39,6 +39,6 @@ def log_failure(service: str, error: Exception, is_final: bool) -> None:
 
 
 def log_deletion(topic: str, deleted: DeletedQueues) -> None:
-    """Log what the deletion of a topic has removed."""
+    """Log how many queues and messages the deletion of a topic has removed."""
     if deleted.queues:
         log.warning("the queues of a topic were deleted", topic=topic, queues=deleted.queues, messages=deleted.messages)

@@ -1,10 +1,10 @@
-"""Messages by their physical offset, where only real records count.
+"""Reads messages by physical offset, and accepts only real records.
 
-A client names any offset it likes, and a body may hold bytes that read like a record of another topic. A record is real
-where the unit of its queue points to it. One without a unit (its topic was deleted, or it is a prepared message of a
-transaction) is real where the records of its file, read one after the other from the front, lead to it.
+A client may send any offset, and a body may contain bytes that look like a record of another topic. A record is real if
+the unit of its queue points to it. A record without a unit (its topic was deleted, or it is a prepared message of a
+transaction) is real if a scan of its log file from the front reaches it.
 
-Source: DefaultMessageStore.lookMessageByOffset, which believes the bytes.
+Source: DefaultMessageStore.lookMessageByOffset, which performs no such check.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _MOST_WALKS = 16
 
 
 class StoredRecords:
-    """Looks up messages by offset. Thread rule: the event loop's thread, but for :meth:`is_record_start`."""
+    """Finds messages by offset. Thread rule: the event loop's thread, except for :meth:`is_record_start`."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._one_walk = asyncio.Semaphore(1)  # each reads a file of the log
+        self._one_walk = asyncio.Semaphore(1)  # each scan reads a file of the log
         self._walks = 0
 
     def queued(self, phy_offset: int) -> StoredMessage | None:
-        """The message at an offset to which its queue's unit points, or None."""
+        """The message at an offset if its queue's unit points to it, else None."""
         message = self._store.message_at(phy_offset)
         if message is None:
             return None
@@ -38,12 +38,12 @@ class StoredRecords:
         return message if unit is not None and unit[:2] == (message.phy_offset, message.size_bytes) else None
 
     def topic_at(self, phy_offset: int) -> str | None:
-        """The topic of what stands at an offset, real or not; None where that is no record."""
+        """The topic of the record at an offset, real or not; None if there is no record."""
         message = self._store.message_at(phy_offset)
         return message.topic if message is not None else None
 
     def record_of(self, message: StoredMessage) -> memoryview | None:
-        """The bytes of a message's record, or None where it is gone."""
+        """The bytes of a message's record, or None if it is deleted."""
         held = self._store.lookup.log.get_message(message.phy_offset, message.size_bytes)
         if held is None:
             return None
@@ -51,9 +51,9 @@ class StoredRecords:
             return held.array.data
 
     async def find(self, phy_offset: int) -> StoredMessage | None:
-        """The message at an offset, with or without a unit, or None where no record begins.
+        """The message at an offset, with or without a unit; None if no record begins there.
 
-        Raises RemotingError where too many that ask for messages without a unit wait already.
+        Raises RemotingError if too many requests for messages without a unit are waiting.
         """
         message = self.queued(phy_offset)
         if message is not None or self._store.message_at(phy_offset) is None:
@@ -70,7 +70,7 @@ class StoredRecords:
         return self._store.message_at(phy_offset) if is_real else None
 
     def is_record_start(self, phy_offset: int) -> bool:
-        """Whether the records of a log file, from its front, lead to this offset. It reads that much of the file.
+        """Whether a scan of the log file from its front reaches this offset. It reads the file up to there.
 
         Thread rule: any thread.
         """

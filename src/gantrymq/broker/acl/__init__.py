@@ -1,1 +1,1 @@
-"""RocketMQ's access control by ``plain_acl.yml``: who may do what with which topic and group."""
+"""RocketMQ's access control by ``plain_acl.yml``: the permissions of accounts on topics and groups."""

@@ -1,7 +1,7 @@
 """Access control: every request is checked before its processor runs.
 
 A :class:`Permission` stands beside the processor in the broker's table of request codes. It reads the same typed header
-or body as the processor, so both always mean the same topics and groups. A code without a row is for administrators.
+or body as the processor, so both always act on the same topics and groups. A code without a row is for administrators.
 
 Source: PlainAccessValidator, PlainPermissionManager, FileWatchService, PlainAccessResource, Permission (4.9.8),
 DefaultAuthorizationContextBuilder (5.5.0).
@@ -36,7 +36,7 @@ from gantrymq.remoting.transport.channel import Channel
 
 
 class Need(NamedTuple):
-    """A permission on a topic or a group; of a sum of them, any one."""
+    """A permission on a topic or a group. If ``permission`` is a sum, any one of its bits suffices."""
 
     name: str
     permission: int
@@ -44,14 +44,14 @@ class Need(NamedTuple):
 
 
 class Permission(NamedTuple):
-    """``needs`` lists the needs of a request; None for what only administrators may do."""
+    """``needs`` returns the needs of a request. None means that only administrators may send it."""
 
     needs: Callable[[RemotingCommand], Iterable[Need]] | None
 
 
-# Changes the broker, or shows more than one topic or group.
+# For requests that change the broker, or that show more than one topic or group.
 ADMINISTRATORS = Permission(None)
-# Answers the same to every account, whatever topics and groups the broker has.
+# For requests whose answer does not depend on topics or groups.
 ANY_ACCOUNT = Permission(lambda _: ())
 
 
@@ -66,7 +66,7 @@ def send(header: type[CommandHeader]) -> Permission:
 
 
 def look(header: type[CommandHeader]) -> Permission:
-    """PUB or SUB on the header's topic: a producer asks where its queues begin and end, too."""
+    """PUB or SUB on the header's topic, because producers ask for the bounds of queues too."""
     return _of_fields(header, "", ("topic",), PUB | SUB)
 
 
@@ -76,7 +76,7 @@ def read(header: type[CommandHeader]) -> Permission:
 
 
 def consume(header: type[CommandHeader], *, group: str = "consumer_group", topics: tuple[str, ...] = ()) -> Permission:
-    """SUB on the group and on each topic in these fields of the header; a field may list several, with ";" between."""
+    """SUB on the group and on each topic in these fields of the header. A field may list several, separated by ";"."""
     return _of_fields(header, group, topics, SUB)
 
 
@@ -87,7 +87,7 @@ def _of_fields(header: type[CommandHeader], group: str, topics: tuple[str, ...],
             yield _group(getattr(asked, group))
         for field in topics:
             text: str | None = getattr(asked, field)
-            # Without blanks around it, as processors take the name.
+            # Stripped, because processors strip the name too.
             yield from (_topic(name, permission) for one in (text or "").split(";") if (name := one.strip()))
 
     return Permission(needs)
@@ -135,9 +135,9 @@ def _end_transaction(request: RemotingCommand) -> Iterator[Need]:
 
 
 def send_back(topic_at: Callable[[int], str | None]) -> Permission:
-    """SUB on the group that gets the message, and on the topic of what stands at the offset.
+    """SUB on the group that gets the message, and on the topic of the record at the offset.
 
-    ``topic_at`` is that topic, None where there is no record.
+    ``topic_at`` returns that topic, or None if there is no record.
     """
 
     def needs(request: RemotingCommand) -> Iterator[Need]:
@@ -163,9 +163,9 @@ def _group(name: str) -> Need:
 
 
 def _topic(name: str, permission: int = SUB) -> Need:
-    """A retry topic belongs to its group: a consumer sends to it as well as it reads it.
+    """The need for a topic. A retry topic belongs to its group: a consumer sends to it and reads it.
 
-    One of POP names the topic behind the group (``%RETRY%group+topic``).
+    A retry topic of POP has the topic behind the group (``%RETRY%group+topic``).
     """
     if name.startswith(names.RETRY_PREFIX):
         return _group(name[len(names.RETRY_PREFIX) :].partition("+")[0])
@@ -179,10 +179,10 @@ log = get_logger("gantrymq.broker")
 
 
 class _Claim(NamedTuple):
-    """What the check of a request looks at.
+    """The parts of a request that the check reads.
 
-    ``is_signed`` takes a secret. ``needs`` is None where only administrators may ask; it decodes the request, so it is
-    called after the signature is checked.
+    ``is_signed`` takes a secret. ``needs`` is None for requests of administrators only. It decodes the request, so it
+    is called after the signature is verified.
     """
 
     ip: str
@@ -193,23 +193,25 @@ class _Claim(NamedTuple):
 
 
 class AccessControl:
-    """The accounts of ``path``, in force as long as the file says so. Thread rule: the event loop's thread.
+    """The accounts of the file ``path``, reloaded when it changes.
 
-    ``mixed_topics`` are those that a default permission does not open, beside those of which the name says so.
+    ``mixed_topics`` are topics that a default permission does not open, in addition to those with a known name. Raises
+    ConfigError if the file cannot be read: without accounts every request would be refused.
 
-    Raises ConfigError where the file cannot be read: without accounts every request would be refused.
+    Thread rule: the event loop's thread.
     """
 
     def __init__(self, path: Path, mixed_topics: frozenset[str] = frozenset()) -> None:
         self._path, self._mixed_topics = path, mixed_topics
         self._permissions: Mapping[int, Permission] = {}
         self._accounts = self._read()
-        self._trouble: tuple[_State | None, str] | None = None  # what was reported last, while it lasts
+        self._trouble: tuple[_State | None, str] | None = None  # the last reported error, while it lasts
 
     def reload(self) -> None:
-        """Take over what the file says now; what was in force stays where it cannot be read.
+        """Reload the file if it changed. If it cannot be read, the old accounts stay in force.
 
-        That is tried again each time, for its reason may go without a change of the file, and reported once a change.
+        The read is retried at each call, because its cause may end without a change of the file. Each change is
+        reported once.
         """
         state, trouble = self._state(), None
         if state != self._seen:
@@ -223,16 +225,16 @@ class AccessControl:
         self._trouble = trouble
 
     def require(self, permissions: Mapping[int, Permission]) -> None:
-        """Set the permission of each request code; a code without one is for administrators."""
+        """Set the permission of each request code. A code without one is for administrators."""
         self._permissions = permissions
 
     def refusal(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        """The answer to a request that is not allowed, None where it may go on."""
+        """The answer that refuses a request, or None if the request is allowed."""
         wrong = self._wrong(self._claim(channel, request))
         return None if wrong is None else request.response(ResponseCode.NO_PERMISSION, wrong)
 
     def recheck(self, channel: Channel, request: RemotingCommand) -> Callable[[], str | None]:
-        """A check to repeat when a request that waits is answered: the reason to refuse it by then, or None.
+        """A check to repeat when a held request is answered. It returns the reason to refuse it then, or None.
 
         The check holds neither the request's fields nor its body. It refuses once the account's secret has changed.
         """
@@ -282,7 +284,7 @@ class AccessControl:
         return accounts
 
     def _state(self) -> _State | None:
-        """What changes with the file; None where there is none to be seen."""
+        """The mtime and size of the file; None if it cannot be read."""
         try:
             status = self._path.stat()
         except OSError:
@@ -291,7 +293,7 @@ class AccessControl:
 
 
 def _lacks(account: Account, claim: _Claim) -> str | None:
-    """What the account would need for the request and does not have, in words; None where it lacks nothing."""
+    """An error text for a permission that the account lacks, or None."""
     if account.admin:
         return None
     if claim.needs is None:

@@ -1,4 +1,4 @@
-"""``plain_acl.yml``: accounts, their secrets, their permissions, and the addresses that they may come from.
+"""``plain_acl.yml``: accounts with their secrets, permissions and allowed addresses.
 
     globalWhiteRemoteAddresses: [10.10.103.*]
     accounts:
@@ -57,7 +57,7 @@ _Fits = Callable[[_Address], bool]
 
 
 class _Version(NamedTuple):
-    """How the addresses of one version of IP are written, and their numbers packed."""
+    """The notation of the addresses of one IP version, and the packed form of their numbers."""
 
     separator: str
     base: int
@@ -73,7 +73,9 @@ _VERSIONS = {
 
 
 def address_rule(patterns: Iterable[str]) -> AddressRule:
-    """Whether an address fits one of them; raises ConfigError where one is no pattern."""
+    """A function that tests whether an address matches one of the patterns.
+    Raises ConfigError for an invalid pattern.
+    """
     single = [one.strip() for pattern in patterns for one in _commas(pattern) if one.strip()]
     if any(one in _ALL for one in single):
         return lambda _: True
@@ -86,7 +88,7 @@ def address_rule(patterns: Iterable[str]) -> AddressRule:
     return fits
 
 
-@lru_cache(maxsize=_ADDRESSES_KNOWN)  # each request asks, and the same clients come again and again
+@lru_cache(maxsize=_ADDRESSES_KNOWN)  # called for each request, mostly with the same few addresses
 def _parsed(text: str) -> _Address | None:
     try:
         return ipaddress.ip_address(text)
@@ -122,7 +124,9 @@ def _parts_rule(pattern: str) -> _Fits:
 
 
 def _parts(pattern: str, written: _Version) -> list[str]:
-    """As many as an address has, ``::`` and a star at the end written out; raises ValueError where they are not."""
+    """The parts of a pattern, one for each part of an address. Expands ``::`` and a star at the end.
+    Raises ValueError.
+    """
     head, is_short, tail = pattern.partition("::")
     front, back = (side.split(written.separator) if side else [] for side in (head, tail))
     missing = written.parts - len(front) - len(back)
@@ -136,7 +140,7 @@ def _parts(pattern: str, written: _Version) -> list[str]:
 
 
 def _choice(part: str, written: _Version) -> Sequence[int]:
-    """The numbers that a part of a pattern allows; raises ValueError where it is none."""
+    """The numbers that a part of a pattern allows. Raises ValueError for an invalid part."""
     if part == "*":
         return written.numbers
     if part.startswith("{") and part.endswith("}"):
@@ -163,9 +167,9 @@ _LEAST_KEY, _LEAST_SECRET = 6, 6  # AclConstants' minimal lengths
 
 @dataclass(frozen=True)
 class Account:
-    """One account; permissions are sums of PUB and SUB, 0 denies.
+    """One account. Permissions are sums of PUB and SUB; 0 denies.
 
-    ``mixed_topics`` hold messages of other topics, beside those of which that is known by their names.
+    ``mixed_topics`` hold messages of other topics, in addition to those that are known by name.
     """
 
     access_key: str
@@ -179,7 +183,7 @@ class Account:
     mixed_topics: frozenset[str] = frozenset()
 
     def may(self, name: str, wanted: int, *, group: bool) -> bool:
-        """Whether the account may do that, or one of those, with a topic or a group."""
+        """Whether the account has ``wanted``, or one bit of it, on a topic or a group."""
         if self.admin:
             return True
         listed = (self.groups if group else self.topics).get(name)
@@ -204,19 +208,19 @@ class Account:
 
 @dataclass(frozen=True)
 class Accounts:
-    """All accounts of a file, and the addresses that need none."""
+    """All accounts of a file, and the rule for addresses that need no account."""
 
     is_white: AddressRule
     by_key: dict[str, Account]
 
 
 def parse_accounts(raw: bytes, path: str, mixed_topics: frozenset[str] = frozenset()) -> Accounts:
-    """What the file says; raises ConfigError where it says something else. ``mixed_topics`` as in :class:`Account`."""
+    """Parse the file. Raises ConfigError if it is invalid. ``mixed_topics`` as in :class:`Account`."""
     try:
         value = msgspec.yaml.decode(raw) or {}
     except ImportError as error:
         raise ConfigError("aclEnable", "true", "false, unless PyYAML is installed (pip install pyyaml)") from error
-    except (msgspec.DecodeError, ValueError) as error:  # the latter of a date that is none
+    except (msgspec.DecodeError, ValueError) as error:  # ValueError for an invalid date
         raise ConfigError(path, "", f"YAML ({error})") from error
     if not isinstance(value, dict) or not isinstance(value.get("accounts") or [], list):
         raise ConfigError(path, "", "globalWhiteRemoteAddresses and accounts")

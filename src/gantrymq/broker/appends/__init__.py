@@ -1,1 +1,1 @@
-"""Messages on their way from the wire into the store."""
+"""The path of messages from the wire into the store."""

@@ -1,11 +1,11 @@
-"""Puts on their way into the store: all puts of one turn of the event loop become one append under one lock.
+"""The queue of puts: all puts of one iteration of the event loop become one append under one lock.
 
-A large put first waits apart while another thread validates it and brings in the memory for its records, which takes 5
-to 40 ms for the 14 MB of 150,000 messages of one byte. Messages of other senders are stored meanwhile. Later puts of
-the same sender wait behind it: the puts of a sender are stored in their order.
+A large put is first prepared in another thread, which validates it and prefaults the memory for its records. That takes
+5 to 40 ms for the 14 MB of 150,000 messages of one byte. Messages of other senders are stored meanwhile. Later puts of
+the same sender wait behind it, so that the puts of a sender are stored in their order.
 
-With SYNC_FLUSH an answer waits for the disk; one flush serves all of a turn. Requests beyond the admission limit
-(requests and bytes that wait) are rejected at once, so that memory does not grow with the load.
+With SYNC_FLUSH an answer waits for the disk; one flush serves all puts of an iteration. Requests beyond the admission
+limit (requests and bytes that wait) are rejected at once, so that memory does not grow with the load.
 
 Thread rule: the event loop's thread.
 
@@ -31,14 +31,17 @@ MAX_WAITING_BYTES = 128 << 20
 
 
 class AdmissionLimit:
-    """Has sendThreadPoolQueueCapacity places. Whoever entered leaves with the same numbers."""
+    """Limits waiting requests to sendThreadPoolQueueCapacity, and their bytes to MAX_WAITING_BYTES.
+
+    Each successful :meth:`enter` is undone by :meth:`leave` with the same numbers.
+    """
 
     def __init__(self, config: LiveConfig) -> None:
         self._config = config
         self.requests = self.size_bytes = 0
 
     def enter(self, requests: int, size_bytes: int) -> bool:
-        """Take that much room; False where there is not as much."""
+        """Reserve room. Returns False, and reserves nothing, if the limit is reached."""
         if (
             self.requests + requests > self._config.broker.send_thread_pool_queue_capacity
             or self.size_bytes + size_bytes > MAX_WAITING_BYTES
@@ -49,27 +52,28 @@ class AdmissionLimit:
         return True
 
     def leave(self, requests: int, size_bytes: int) -> None:
-        """Give it back."""
+        """Release room."""
         self.requests -= requests
         self.size_bytes -= size_bytes
 
 
 log = get_logger("gantrymq.broker")
 
-_GROUPS_AN_APPEND, _BYTES_AN_APPEND = 1024, 4 << 20  # between two appends the event loop does what else there is
-_LARGE_BYTES = 256 << 10  # bodies from here on wait apart: it takes 0.1 ms, and the records of one may be 1 MB
+_GROUPS_AN_APPEND, _BYTES_AN_APPEND = 1024, 4 << 20  # between two appends the event loop serves other events
+# Larger bodies are prepared in another thread: checking one takes 0.1 ms, and its records may have 1 MB.
+_LARGE_BYTES = 256 << 10
 
 OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
 _CLEANED = "[%s_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: %dms, size of queue: %d"
 
-# What became of it; or None, and why the broker is busy.
+# Called with the result; or with None and the reason why the broker is busy.
 Done = Callable[[PutMessageResult | None, str | None], None]
 
 
 class _Waiting:
     __slots__ = ("appendable", "came", "done", "requests", "result", "sender", "size_bytes")
 
-    result: PutMessageResult  # once it has been appended
+    result: PutMessageResult  # set after the append
 
     def __init__(self, appendable: Appendable, sender: Hashable, done: Done, came: float, requests: int) -> None:
         self.appendable, self.sender, self.done, self.came, self.requests = appendable, sender, done, came, requests
@@ -77,7 +81,7 @@ class _Waiting:
 
 
 class PutQueue:
-    """Takes messages for ``store``; ``done`` is called once for each put, never before :meth:`put` has returned."""
+    """Appends messages to ``store``. ``done`` is called once for each put, after :meth:`put` has returned."""
 
     def __init__(self, store: MessageStore, config: LiveConfig, stats: StoreStatsService) -> None:
         self._store, self._config, self._stats = store, config, stats
@@ -85,16 +89,16 @@ class PutQueue:
         self._waiting: deque[_Waiting] = deque()
         self._apart: deque[_Waiting] = deque()
         self._senders_apart: Counter[Hashable] = Counter()
-        self._is_preparing = False  # the first of those apart
+        self._is_preparing = False  # whether the first put of _apart is being prepared
         self._room = AdmissionLimit(config)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody waits."""
+        """Whether no request waits."""
         return not self._room.requests
 
     def __len__(self) -> int:
-        """How many requests wait, for the append or for the disk."""
+        """The number of requests that wait for the append or for the disk."""
         return self._room.requests
 
     def has(self, topic: str) -> bool:
@@ -103,14 +107,14 @@ class PutQueue:
 
     @property
     def head_wait_ms(self) -> int:
-        """How long the first has waited for the append."""
+        """How long the first put has waited for the append, in milliseconds."""
         came = [queue[0].came for queue in (self._waiting, self._apart) if queue]
         return int((self._loop.time() - min(came)) * 1000) if came else 0
 
     def put(self, appendable: Appendable, sender: Hashable, done: Done, *, requests: int = 1) -> bool:
-        """Take what so many ``requests`` put; False where too many wait already, and ``done`` is not called.
+        """Queue a put of ``requests`` requests. Returns False if too many wait; then ``done`` is not called.
 
-        The puts of one ``sender`` are stored in the order in which they come.
+        The puts of one ``sender`` are stored in the order of their arrival.
         """
         waiting = _Waiting(appendable, sender, done, self._loop.time(), requests)
         if not self._room.enter(waiting.requests, waiting.size_bytes):
@@ -134,14 +138,14 @@ class PutQueue:
                 return
 
     def _put_all(self, taken: list[_Waiting], checked: asyncio.Future[PutMessageStatus] | None = None) -> bool:
-        """Append them, or the one that was ``checked``, and say so; False where that failed, and they were refused."""
+        """Append puts, or the one that was ``checked``, and acknowledge them. Returns False if the append failed."""
         began = self._loop.time()
         try:
             if checked is None:
                 results = self._store.append([one.appendable for one in taken])
             else:
                 results = self._store.append_checked([(taken[0].appendable, checked.result())])
-        except Exception:  # whatever it was: nobody waits for ever, and who comes next is served
+        except Exception:  # whatever the error is, the senders are answered and the next puts are served
             log.exception("messages could not be stored")
             for one in taken:
                 self._refuse(one, "ERROR", began)
@@ -154,7 +158,7 @@ class PutQueue:
         return True
 
     def _take(self) -> list[_Waiting]:
-        """Those that are stored next, the first in any case."""
+        """Remove and return the puts of the next append: at least one, within the limits."""
         taken: list[_Waiting] = []
         size_bytes = 0
         while self._waiting and len(taken) < _GROUPS_AN_APPEND:
@@ -164,7 +168,7 @@ class PutQueue:
             taken.append(self._waiting.popleft())
         return taken
 
-    # Large ones
+    # Large puts
 
     def _wait_apart(self, waiting: _Waiting) -> None:
         self._apart.append(waiting)
@@ -173,7 +177,7 @@ class PutQueue:
             self._prepare()
 
     def _prepare(self) -> None:
-        """Let another thread check the first of those apart, and bring in memory; then it is appended."""
+        """Check the first large put in another thread, which prefaults memory too, then append it."""
         self._is_preparing = bool(self._apart)
         if not self._apart:
             return
@@ -185,7 +189,7 @@ class PutQueue:
             self._loop.call_soon(self._append_apart, first)
 
     def _append_apart(self, first: _Waiting, checked: asyncio.Future[PutMessageStatus] | None = None) -> None:
-        if any(one.sender == first.sender for one in self._waiting):  # which came before
+        if any(one.sender == first.sender for one in self._waiting):  # earlier puts of the same sender
             self._loop.call_soon(self._append_apart, first, checked)
             return
         self._drop_late(self._apart, self._loop.time())
@@ -193,10 +197,10 @@ class PutQueue:
             self._put_all([self._leave(self._apart)], checked)
         self._prepare()
 
-    # Refusals
+    # Rejections
 
     def _leave(self, queue: deque[_Waiting]) -> _Waiting:
-        """The first of a queue, which waits no longer."""
+        """Remove and return the first put of a queue."""
         one = queue.popleft()
         if queue is self._apart:
             self._senders_apart[one.sender] -= 1
@@ -252,7 +256,7 @@ class PutQueue:
 
 
 def _tell(one: _Waiting, result: PutMessageResult | None, busy: str | None) -> None:
-    """Say what became of it; an answer that cannot be given is nobody else's harm."""
+    """Call ``done``. An error of one answer must not affect the others."""
     try:
         one.done(result, busy)
     except Exception:

@@ -1,7 +1,6 @@
-"""The properties of a message on its way in: their names, their text in a request, and which can stay unchanged.
+"""The properties of received messages: their names, their encoding in a request, and which stay unchanged.
 
-A message whose producer set no unique key gets one: ip 4 | process 2 | random 4 | milliseconds of the month 4 | count
-2.
+A message without a unique key gets one: ip 4 | process 2 | random 4 | milliseconds of the month 4 | count 2.
 
 Source: SendMessageProcessor, MessageDecoder.string2messageProperties, MessageClientIDSetter.
 """
@@ -43,7 +42,7 @@ _TAIL = struct.Struct(">IH")
 
 
 class UniqueIds:
-    """Makes ids for the broker at ``ip`` (4 or 16 bytes, of which 4 are used)."""
+    """Makes ids for the broker at ``ip`` (4 or 16 bytes, of which the last 4 are used)."""
 
     def __init__(self, ip: bytes) -> None:
         self._fixed = _HEAD.pack(ip[-4:], os.getpid() & 0xFFFF, int.from_bytes(os.urandom(4), "big"))
@@ -55,7 +54,7 @@ class UniqueIds:
         return (self._fixed + _TAIL.pack(since_ms & 0xFFFFFFFF, next(_COUNT) & 0xFFFF)).hex().upper()
 
 
-# What the broker looks at or writes over; a message without any of these goes into the log as it came.
+# Properties that the broker reads or overwrites. A message without any of them is stored as received.
 ACTED_ON = frozenset(
     {
         *(
@@ -75,7 +74,7 @@ _entries = re.compile("(?:[^\x00-\x02]+\x01[^\x00-\x02]+\x02)+").fullmatch
 
 
 class PlainProperties(NamedTuple):
-    """Properties that stay as they came: encoded with the broker's behind them, and two that are asked for."""
+    """Properties that stay as received: encoded with the broker's behind them, and two that the broker reads."""
 
     encoded: bytes
     unique_key: str
@@ -83,10 +82,10 @@ class PlainProperties(NamedTuple):
 
 
 def plain_properties(text: str | None, marks: str) -> PlainProperties | None:
-    """Those of a header's ``text``, with ``marks`` behind them.
+    """The properties of a header's ``text``, with ``marks`` behind them.
 
-    None where the broker acts on one of them or has to make a UNIQ_KEY, and where they are not ``text`` as it stands:
-    a name that comes twice, an entry without a name or a value, a separator within a value, or a zero.
+    Returns None if the broker acts on one of them or must add a UNIQ_KEY, or if decoding and encoding would change the
+    text: a duplicate name, an entry without a name or a value, a separator within a value, or a zero byte.
     """
     if not text:
         return None
@@ -103,9 +102,9 @@ def plain_properties(text: str | None, marks: str) -> PlainProperties | None:
     return PlainProperties(encode_utf8(text + marks), words[key_at], waits)
 
 
-@lru_cache(maxsize=1024)  # producers send the same names again and again
+@lru_cache(maxsize=1024)  # producers use the same names in all messages
 def _places(names: tuple[str, ...]) -> tuple[int, int] | None:
-    """Where the values of UNIQ_KEY and WAIT stand among names and values; None where the names are not plain."""
+    """The positions of the values of UNIQ_KEY and WAIT among names and values. None if the names are not plain."""
     if PROPERTY_UNIQ_KEY not in names or len(set(names)) != len(names) or not ACTED_ON.isdisjoint(names):
         return None
     waits = 2 * names.index(PROPERTY_WAIT) + 1 if PROPERTY_WAIT in names else _NOT_THERE
@@ -114,7 +113,7 @@ def _places(names: tuple[str, ...]) -> tuple[int, int] | None:
 
 @cache
 def broker_marks(region: str, cluster: str, trace_on: bool) -> str:
-    """What the broker adds to the properties of each message."""
+    """The encoded properties that the broker adds to each message."""
     marks = {
         PROPERTY_MSG_REGION: region,
         PROPERTY_TRACE_SWITCH: "true" if trace_on else "false",
@@ -124,7 +123,7 @@ def broker_marks(region: str, cluster: str, trace_on: bool) -> str:
 
 
 def read_properties(text: str | None) -> dict[str, str]:
-    """The properties of a header's text; as in a record an entry without a name or a value is dropped."""
+    """Decode the properties of a header. As in a record, an entry without a name or a value is dropped."""
     properties: dict[str, str] = {}
     for entry in (text or "").split(PROPERTY_SEPARATOR):
         name, _, value = entry.partition(NAME_VALUE_SEPARATOR)
@@ -134,15 +133,14 @@ def read_properties(text: str | None) -> dict[str, str]:
 
 
 def is_illegal(body: bytes | bytearray | memoryview, names: Container[str], sys_flag: int) -> bool:
-    """Whether it is nothing to store: an empty body, or an inner batch, for which no topic here has a queue.
-
-    (HookUtils.checkBeforePutMessage and checkInnerBatch)
+    """Whether a message cannot be stored: its body is empty, or it is an inner batch, which no topic here has a queue
+    for.
     """
     return not body or PROPERTY_INNER_NUM in names or sys_flag & INNER_BATCH != 0
 
 
 def delay_level(properties: dict[str, str]) -> int:
-    """The level of DELAY, 0 where there is none; raises RemotingCommandError, as Java's parseInt does."""
+    """The level in DELAY, or 0 without it. Raises RemotingCommandError for a text that Java's parseInt rejects."""
     text = properties.get(PROPERTY_DELAY)
     if text is None:
         return 0
@@ -153,7 +151,7 @@ def delay_level(properties: dict[str, str]) -> int:
 
 
 def priority(properties: dict[str, str]) -> int:
-    """The number of _SYS_MSG_PRIORITY_; -1 where it has none: Message.getPriority."""
+    """The number in _SYS_MSG_PRIORITY_, or -1 without a valid one (Message.getPriority)."""
     try:
         return parse_number(properties.get(PROPERTY_PRIORITY, ""), INT_MAX)
     except ValueError:

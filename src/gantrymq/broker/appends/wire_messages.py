@@ -1,8 +1,8 @@
-"""Messages as they came over the wire, made into records by kernels: one, a batch, or a run of sends.
+"""Received messages that kernels turn into records: one message, a batch, or a run of sends.
 
-The properties of one message are copied, not put together again. All messages of a batch share topic, queue, times and
-hosts; their bodies and properties are copied. A run is the plain sends to one topic that one read of a connection
-brought; a kernel reads them off their frames.
+The encoded properties of a message are copied, not decoded and encoded. All messages of a batch share topic, queue,
+times and hosts; their bodies and properties are copied. A run consists of the plain sends to one topic that one read of
+a connection brought; a kernel reads them from their frames.
 
 Source: MessageExtEncoder.encode, MessageExtEncoder.encode(MessageExtBatch), SendMessageRequestHeaderV2.
 """
@@ -41,16 +41,14 @@ from gantrymq.store.put_result import PhyOffsets, PutMessageResult
 _WIRE_HEAD = struct.Struct(">IIIiI")  # size, magic, CRC, flag, length of the body
 _LENGTH = struct.Struct(">H")
 _BODY_LENGTH_BYTES = 4
-_TEMPLATE_BYTES = _WIRE_HEAD.size + _LENGTH.size  # of a message on the wire, without its body and its properties
+_TEMPLATE_BYTES = _WIRE_HEAD.size + _LENGTH.size  # of a message on the wire, without body and properties
 
 
 @dataclass(slots=True)
 class WireRecords:
-    """A request that becomes records in one go, an :class:`~gantrymq.store.log.appendable.Appendable`.
+    """A request that becomes records in one call, an :class:`~gantrymq.store.log.appendable.Appendable`.
 
-    What its ``body`` is, a subclass says.
-
-    Its topic is one that a record of version 1 and a queue can have.
+    A subclass defines the format of ``body``. The topic fits into a record of version 1, and a queue may have its name.
     """
 
     topic: str
@@ -66,27 +64,27 @@ class WireRecords:
 
     @property
     def body_bytes(self) -> int:
-        """How much memory it keeps until it is appended."""
+        """The memory that it keeps until the append, in bytes."""
         return len(self.body)
 
     def check(self, config: MessageStoreConfig, store_host: Host) -> PutMessageStatus:
-        """MESSAGE_ILLEGAL where its records do not fit into one file; the processor has checked all else."""
+        """MESSAGE_ILLEGAL if its records do not fit into one file. The processor has checked everything else."""
         self.size_bytes = self.measure(store_host)
         fits = self.size_bytes + BLANK_SIZE <= config.mapped_file_size_commit_log
         return PutMessageStatus.PUT_OK if fits else PutMessageStatus.MESSAGE_ILLEGAL
 
     def measure(self, store_host: Host) -> int:
-        """How much room its records take."""
+        """The size of its records in bytes."""
         raise NotImplementedError
 
     def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> PhyOffsets:
-        """Write the records behind the last byte of a file that has room; their physical offsets."""
+        """Write the records at the end of a file that has room. Returns their physical offsets."""
         raise NotImplementedError
 
     def append(
         self, file: MappedFile, next_offsets: NextOffsets, store_timestamp_ms: int, store_host: Host
     ) -> PutMessageResult:
-        """:meth:`write` them with the next offsets of their queue, which go on."""
+        """:meth:`write` the records with the next offsets of their queue, and advance these."""
         queue, begin = (self.topic, self.queue_id), file.wrote_position
         queue_offset = next_offsets.get(queue, 0)
         places = self.write(file, queue_offset, store_timestamp_ms, store_host)
@@ -97,7 +95,7 @@ class WireRecords:
         )  # fmt: skip
 
     def template(self, store_host: Host) -> record.RecordTemplate:
-        """What its records have in common with all of its topic and of the same two hosts."""
+        """The parts of a record that are the same for all records with this topic and these two hosts."""
         return template_of(self.topic, self.born_host, store_host)
 
     def _encode(
@@ -110,7 +108,7 @@ class WireRecords:
         phy_offset: int,
         store_timestamp_ms: int,
     ) -> bytes:
-        """A record: what is the request's, and what is the message's own."""
+        """Encode a record from the request's fields and the given fields of the message."""
         return template.encode(
             record.body_crc(body),
             self.queue_id,
@@ -129,12 +127,12 @@ class WireRecords:
 
 @dataclass(slots=True)
 class WireBatch(WireRecords):
-    """A SEND_BATCH_MESSAGE: ``count`` messages (see :func:`measure_batch`), and what they have in common."""
+    """A SEND_BATCH_MESSAGE: ``count`` messages (see :func:`measure_batch`), and their common fields."""
 
     count: int
 
     def measure(self, store_host: Host) -> int:
-        """How much room its records take."""
+        """The size of its records in bytes."""
         return self.count * (self.template(store_host).size_bytes - _TEMPLATE_BYTES) + len(self.body)
 
     def unpacked(self) -> AppendableBatch:
@@ -142,7 +140,7 @@ class WireBatch(WireRecords):
         return AppendableBatch(self.messages())
 
     def messages(self) -> list[Message]:
-        """Its messages."""
+        """Decode its messages."""
         return [
             Message(
                 self.topic,
@@ -160,7 +158,7 @@ class WireBatch(WireRecords):
         ]
 
     def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> PhyOffsets:
-        """Write the records behind the last byte of a file that has room; their physical offsets."""
+        """Write the records at the end of a file that has room. Returns their physical offsets."""
         template, begin = self.template(store_host), file.wrote_position
         empty = self._encode(template, b"", 0, b"", queue_offset, file.file_from_offset + begin, store_timestamp_ms)
         front, topic = cut_empty(empty, template)
@@ -180,15 +178,15 @@ class WireBatch(WireRecords):
 
 
 def cut_empty(record_bytes: bytes, template: record.RecordTemplate) -> tuple[bytes, bytes]:
-    """Of an empty message's record: what is in front of the length of the body, and the topic with its length."""
+    """The constant parts of a record, from an empty message's: up to the body length, and the topic with its length."""
     topic_at = len(record_bytes) - _LENGTH.size - len(template.topic)
     return record_bytes[: topic_at - _BODY_LENGTH_BYTES], record_bytes[topic_at : -_LENGTH.size]
 
 
 def measure_batch(raw: bytes) -> tuple[int, bool]:
-    """(how many messages a batch is, whether they can stay as they came).
+    """(the number of messages of a batch, whether they can be stored as received).
 
-    Raises RemotingCommandError where a length in it does not fit.
+    Raises RemotingCommandError if a length in it is invalid.
     """
     count, code, _ = measure_wire_batch(read_only(raw))
     if code not in (codes.STOP_DONE, codes.STOP_ZEROS):
@@ -197,9 +195,9 @@ def measure_batch(raw: bytes) -> tuple[int, bool]:
 
 
 def find_spans(raw: bytes) -> list[tuple[int, int, int, int]]:
-    """(flag, begin of the body, its end, end of the properties) of each message of a batch.
+    """(flag, begin of the body, end of the body, end of the properties) of each message of a batch.
 
-    Raises RemotingCommandError where a length does not fit.
+    Raises RemotingCommandError if a length is invalid.
     """
     spans = []
     position, end = 0, len(raw)
@@ -221,17 +219,17 @@ def find_spans(raw: bytes) -> list[tuple[int, int, int, int]]:
 
 @dataclass(slots=True)
 class WireMessage(WireRecords):
-    """A SEND_MESSAGE; ``properties`` are those of its record, encoded, each with its trailing separator."""
+    """A SEND_MESSAGE. ``properties`` is encoded as in its record, each entry with a trailing separator."""
 
     flag: int
     properties: bytes
 
     def measure(self, store_host: Host) -> int:
-        """How much room its record takes."""
+        """The size of its record in bytes."""
         return self.template(store_host).size_bytes + len(self.body) + len(self.properties)
 
     def write(self, file: MappedFile, queue_offset: int, store_timestamp_ms: int, store_host: Host) -> PhyOffsets:
-        """Write the record behind the last byte of a file that has room; its physical offset."""
+        """Write the record at the end of a file that has room. Returns its physical offset."""
         phy_offset = file.file_from_offset + file.wrote_position
         template = self.template(store_host)
         file.write(
@@ -242,14 +240,15 @@ class WireMessage(WireRecords):
 
 _MOST = 512
 _TEXT_BYTES = 256 * 1024
-_FEWEST = 2  # one alone is as quick in the ordinary way
+_FEWEST = 2  # a single send is as fast on the ordinary path
 
 
 class SendRun(CommandRun):
-    """Sends that are plain as ``gantrymq.kernels.read_sends`` has it.
+    """Plain sends, as ``gantrymq.kernels.read_sends`` defines them.
 
-    ``columns`` (int64, the rows of ``gantrymq.kernels.send_columns``) has one column for each, ``text`` is their
-    properties, ``wire`` the read they came with; both lengths and ``largest_queue_id`` are over all of them.
+    ``columns`` (int64, the rows of ``gantrymq.kernels.send_columns``) has one column for each send. ``text`` has their
+    properties, ``wire`` the received bytes. ``body_bytes``, the longest lengths and ``largest_queue_id`` are over all
+    sends.
     """
 
     __slots__ = (
@@ -272,7 +271,7 @@ class SendRun(CommandRun):
 
 
 class FindSendRun:
-    """Finds runs of SEND_MESSAGE_V2, with memory of its own. Thread rule: the event loop's thread."""
+    """Finds runs of SEND_MESSAGE_V2. It reuses its own buffers. Thread rule: the event loop's thread."""
 
     code = int(RequestCode.SEND_MESSAGE_V2)
 
@@ -285,7 +284,7 @@ class FindSendRun:
         self._text = np.empty(_TEXT_BYTES, np.uint8)
 
     def __call__(self, data: bytes, begin: int) -> SendRun | None:
-        """The plain sends that the frames at ``data[begin:]`` begin with; None for fewer than two."""
+        """The run of plain sends at ``data[begin:]``; None if there are fewer than two."""
         wire, columns = read_only(data), self._columns
         count, end, used, bodies, keys, body, properties, queue_id = read_sends(
             wire, begin, columns, self._text, self._acted_on, self._ends, self._seen
@@ -303,7 +302,7 @@ class FindSendRun:
 
 
 class _Common(NamedTuple):
-    """What the records of a topic and two hosts have in common, as ``encode_sends`` takes it."""
+    """The common parts of the records of a topic and two hosts, as arguments of ``encode_sends``."""
 
     front: Bytes
     topic: Bytes
@@ -323,23 +322,23 @@ def _common(topic: str, born_host: Host, store_host: Host, marks: bytes) -> _Com
 
 @dataclass(slots=True)
 class WireSends(WireRecords):
-    """A run of SEND_MESSAGE_V2 with ``marks`` behind the properties of each.
+    """A run of SEND_MESSAGE_V2. ``marks`` is appended to the properties of each message.
 
-    ``sys_flag`` is set in each message's own; ``queue_id`` is the first one's, ``body`` are their frames.
+    ``sys_flag`` is added to each message's own. ``queue_id`` is that of the first message, ``body`` has their frames.
     """
 
     run: SendRun
     marks: bytes
 
     def measure(self, store_host: Host) -> int:
-        """How much room their records take."""
+        """The size of their records in bytes."""
         run, each = self.run, self.template(store_host).size_bytes + len(self.marks)
         return len(run) * each + run.body_bytes + len(run.text)
 
     def append(
         self, file: MappedFile, next_offsets: NextOffsets, store_timestamp_ms: int, store_host: Host
     ) -> PutMessageResult:
-        """Write the records behind the last byte of a file that has room, each with the next offset of its queue."""
+        """Write the records at the end of a file that has room, each with the next offset of its queue."""
         run, topic, begin = self.run, self.topic, file.wrote_position
         common, columns = _common(self.topic, self.born_host, store_host, self.marks), self.run.columns
         before = [next_offsets.get((topic, queue_id), 0) for queue_id in range(run.largest_queue_id + 1)]
@@ -360,7 +359,7 @@ class WireSends(WireRecords):
         )  # fmt: skip
 
     def each(self, result: PutMessageResult) -> list[PutMessageResult]:
-        """What became of each of them, where all were stored."""
+        """The result of each message, after all were stored."""
         ends = [*result.phy_offsets[1:], result.end_offset]
         rows = zip(
             self.run.columns[QUEUE_ID].tolist(), self.run.columns[QUEUE_OFFSET].tolist(), result.phy_offsets, ends,

@@ -1,1 +1,1 @@
-"""What answers requests, one file for each kind."""
+"""The request processors, one file for each kind."""

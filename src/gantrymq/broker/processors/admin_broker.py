@@ -1,4 +1,4 @@
-"""The broker itself: its settings, what it says of how it is, and cleaning up.
+"""Administration of the broker itself: settings, runtime information, clean-up.
 
 Source: AdminBrokerProcessor.
 """
@@ -29,7 +29,7 @@ from gantrymq.remoting.transport.channel import Channel
 from gantrymq.store.message_store import MessageStore
 
 _PERMISSION = "brokerPermission"
-# Whatever configBlackList says: itself, where files lie, and who may ask.
+# Not updatable whatever configBlackList says: the list itself, the locations of files, access control.
 _NEVER_UPDATED = {"configBlackList", "brokerConfigPath", "rocketmqHome", "aclEnable", "aclPlainFile"}
 VERSION_TEXT = "V5_5_0"
 
@@ -53,14 +53,14 @@ class BrokerAdminProcessor:
         self._puts, self._outer = puts, outer
         self._version = TableVersion(clock)
         self._writing = asyncio.Lock()
-        self._black_list = _NEVER_UPDATED | set(config.broker.config_black_list.split(";"))  # as it is at the start
+        self._black_list = _NEVER_UPDATED | set(config.broker.config_black_list.split(";"))  # read once, at the start
 
     # Settings
 
     async def update_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_BROKER_CONFIG: all or nothing, in force at once and kept in the broker.conf.
+        """UPDATE_BROKER_CONFIG: apply all settings or none, at once, and store them in broker.conf.
 
-        What only a start reads is refused, a key that nobody knows passed over.
+        A setting that is only read at the start is rejected. An unknown key is ignored.
         """
         entries = parse_properties(request.body.decode("utf-8", "replace"))
         if not self._black_list.isdisjoint(entries):
@@ -82,14 +82,14 @@ class BrokerAdminProcessor:
         return request.response(ResponseCode.SUCCESS)
 
     def get_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_BROKER_CONFIG: the settings in force, as the text of a broker.conf."""
+        """GET_BROKER_CONFIG: the current settings, as the text of a broker.conf."""
         header = GetBrokerConfigResponseHeader(version=self._version.value.encode().decode())
         return request.response(ResponseCode.SUCCESS, header=header, body=self._config.to_properties().encode())
 
-    # How it is
+    # Runtime information
 
     def runtime_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_BROKER_RUNTIME_INFO, under RocketMQ's keys; what is not there, such as timers, is 0."""
+        """GET_BROKER_RUNTIME_INFO, under RocketMQ's keys. Features that do not exist here, such as timers, are 0."""
         broker, now_ms = self._config.broker, self._clock.now_ms()
         table = self._store_stats.runtime_info(now_ms) | self._store_info()
         table |= {
@@ -138,24 +138,24 @@ class BrokerAdminProcessor:
         return table
 
     def ha_status(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_BROKER_HA_STATUS: a master without slaves."""
+        """GET_BROKER_HA_STATUS: always a master without slaves."""
         body = HARuntimeInfo(master=True, master_commit_log_max_offset=self._store.max_phy_offset)
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 
     # Clean-up
 
     def clean_queues(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """CLEAN_EXPIRED_CONSUMEQUEUE: nothing is left to do, for they go whenever a file of the log has gone."""
+        """CLEAN_EXPIRED_CONSUMEQUEUE: no work, because queues are cleaned whenever a file of the log was deleted."""
         return request.response(ResponseCode.SUCCESS)
 
     def delete_expired(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """DELETE_EXPIRED_COMMITLOG: at any hour, in the next twenty runs of the cleaner."""
+        """DELETE_EXPIRED_COMMITLOG: delete expired files in the next twenty runs of the cleaner, at any hour."""
         self._store.delete_expired_files()
         return request.response(ResponseCode.SUCCESS)
 
 
 def _bytes(count: int) -> str:
-    """A number of bytes for people, as MixAll.humanReadableByteCount."""
+    """A human-readable number of bytes, as MixAll.humanReadableByteCount."""
     if count < 1024:
         return f"{count} B"
     power = int(math.log(count, 1024))

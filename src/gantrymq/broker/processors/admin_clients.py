@@ -1,4 +1,4 @@
-"""Who is connected, what they subscribe to; and requests that are passed on to a consumer.
+"""Information about connected clients and their subscriptions, and requests that are forwarded to a consumer.
 
 Source: AdminBrokerProcessor, Broker2Client.
 """
@@ -51,7 +51,7 @@ _V3_0_7_SNAPSHOT, _V3_1_8_SNAPSHOT = 28, 62
 
 
 class ClientAdminProcessor:
-    """What an administrator asks about clients, and asks of them."""
+    """Administrative requests about clients."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ClientAdminProcessor:
         self._consumers, self._producers, self._offsets, self._address = consumers, producers, offsets, address
         self._long = LongAnswers()
 
-    # Who is there
+    # Connected clients
 
     def consumers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_CONSUMER_CONNECTION_LIST."""
@@ -99,7 +99,8 @@ class ClientAdminProcessor:
 
     async def all_producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_ALL_PRODUCER_INFO."""
-        began_ms = self._clock.now_ms() - monotonic_ms(self._clock)  # of the monotonic clock, by the wall clock
+        # The wall clock time at which the monotonic clock was 0.
+        began_ms = self._clock.now_ms() - monotonic_ms(self._clock)
         async with self._long.turn(channel, self._producers.count):
             members = [(name, one) for name, group in self._producers.groups.items() for one in group.values()]
             table: dict[str, list[ProducerInfo]] = {}
@@ -116,7 +117,7 @@ class ClientAdminProcessor:
             return request.response(ResponseCode.SUCCESS, body=body)
 
     def who_consumes(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """QUERY_TOPIC_CONSUME_BY_WHO: groups that are connected, or have offsets."""
+        """QUERY_TOPIC_CONSUME_BY_WHO: groups with connected clients or committed offsets."""
         topic = request.read(QueryTopicConsumeByWhoRequestHeader).topic
         groups = self._consumers.groups_of(topic) | self._offsets.groups_of(topic)
         return request.response(ResponseCode.SUCCESS, body=GroupList(group_list=sorted(groups)).encode())
@@ -134,7 +135,7 @@ class ClientAdminProcessor:
         body = QuerySubscriptionResponseBody(subscription_data=found, group=asked.group, topic=asked.topic)
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 
-    # What is passed on
+    # Forwarded requests
 
     async def running_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """GET_CONSUMER_RUNNING_INFO."""
@@ -142,7 +143,7 @@ class ClientAdminProcessor:
         return await self._call(request, request.body, asked.consumer_group, asked.client_id)
 
     async def consume_directly(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """CONSUME_MESSAGE_DIRECTLY: the client is given the message itself."""
+        """CONSUME_MESSAGE_DIRECTLY: the message itself is sent to the client."""
         asked = request.read(ConsumeMessageDirectlyResultRequestHeader)
         fields = request.ext_fields
         fields["brokerName"] = self._config.broker.broker_name
@@ -162,7 +163,7 @@ class ClientAdminProcessor:
         return await self._call(request, bytes(record), asked.consumer_group, asked.client_id or "")
 
     async def status(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: the offsets that each client of a group says it has."""
+        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: the offsets that each client of a group reports."""
         asked = request.read(GetConsumerStatusRequestHeader)
         group = self._consumers.group(asked.group)
         if group is None:
@@ -184,7 +185,7 @@ class ClientAdminProcessor:
                     said = decode_body(GetConsumerStatusBody, answer.body)
                     table[client.client_id] = said.message_queue_table
             except GantrymqError:
-                continue  # as with RocketMQ: who does not answer is left out
+                continue  # as in RocketMQ, a client that does not answer is left out
         return request.response(ResponseCode.SUCCESS, body=GetConsumerStatusBody(consumer_table=table).encode())
 
     async def _call(self, request: RemotingCommand, body: bytes, name: str, client_id: str) -> RemotingCommand:
@@ -198,13 +199,13 @@ class ClientAdminProcessor:
                 "please upgrade it to V3_1_8_SNAPSHOT"
             )
             return request.response(ResponseCode.SYSTEM_ERROR, remark)
-        # The signature covers neither code nor time: with it, the client could ask for anything in the asker's name.
+        # The signature covers neither code nor time. With it, the client could send any request in the caller's name.
         fields = {name: text for name, text in request.ext_fields.items() if name not in CREDENTIALS}
         try:
             asked = client.channel.invoke(
                 RemotingCommand(request.code, ext_fields=fields, body=body), _CALL_TIMEOUT_MS
             )  # fmt: skip
-            request.drop_content()  # the client may take its time, and a body may have a megabyte
+            request.drop_content()  # the client may take long, and a body may have a megabyte
             del body
             answer = await asked
         except RemotingTimeoutError as error:

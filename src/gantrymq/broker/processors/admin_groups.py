@@ -1,4 +1,4 @@
-"""Consumer groups: made, altered, deleted, listed, forbidden a topic.
+"""Administration of consumer groups: create, change, delete, list, forbid a topic.
 
 Source: AdminBrokerProcessor.
 """
@@ -31,7 +31,7 @@ from gantrymq.remoting.transport.channel import Channel
 
 
 class GroupAdminProcessor:
-    """What an administrator does with groups. An answer comes when the change is on the disk."""
+    """Administrative requests about groups. The answer is sent when the change is on disk."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class GroupAdminProcessor:
         return await self._update(request, [decode_request(SubscriptionGroupConfig, request.body)])
 
     async def update_list(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all of them or none."""
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all groups or none."""
         return await self._update(request, decode_request(SubscriptionGroupList, request.body).group_config_list)
 
     async def _update(self, request: RemotingCommand, groups: list[SubscriptionGroupConfig]) -> RemotingCommand:
@@ -94,14 +94,14 @@ class GroupAdminProcessor:
         return request.response(ResponseCode.SUCCESS, body=group.encode())
 
     async def get_all(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: all of them, or so many from the groupSeq-th on."""
+        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: all groups, or maxGroupNum groups from number groupSeq on."""
         asked = request.read(GetAllSubscriptionGroupRequestHeader)
         chosen = None
         is_split = (asked.data_version, asked.group_seq, asked.max_group_num) != (None, None, None)
         if self._config.broker.enable_split_metadata and is_split:
             begin = asked.group_seq or 0
             if begin and asked.data_version != self._groups.version.encode().decode():
-                begin = 0  # the table has changed since: from the beginning again
+                begin = 0  # the table has changed, so start over
             limit = self._config.broker.split_metadata_size
             most = min(limit, asked.max_group_num or limit)
             chosen = [self._groups.table[name] for name in sorted(self._groups.table)[begin : begin + most]]
@@ -111,7 +111,7 @@ class GroupAdminProcessor:
             return request.response(ResponseCode.SUCCESS, header=header, body=await encode_in_slices(body))
 
     async def forbid(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_AND_GET_GROUP_FORBIDDEN: whether a group may read a topic."""
+        """UPDATE_AND_GET_GROUP_FORBIDDEN: set and return whether a group may read a topic."""
         asked = request.read(UpdateGroupForbiddenRequestHeader)
         topic = asked.topic or ""
         if asked.readable is not None:

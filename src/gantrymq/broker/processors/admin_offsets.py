@@ -1,4 +1,4 @@
-"""Offsets of groups: reset, cloned, compared, listed.
+"""Administration of committed offsets: reset, clone, compare, list.
 
 Source: AdminBrokerProcessor, Broker2Client.resetOffset.
 """
@@ -41,7 +41,7 @@ _V3_0_7_SNAPSHOT = 28
 
 
 class OffsetAdminProcessor:
-    """What an administrator does with the offsets of groups."""
+    """Administrative requests about committed offsets."""
 
     def __init__(
         self,
@@ -60,9 +60,10 @@ class OffsetAdminProcessor:
     # Reset
 
     async def reset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """INVOKE_BROKER_TO_RESET_OFFSET: here, for the next pull (useServerSideResetOffset), or in the clients.
+        """INVOKE_BROKER_TO_RESET_OFFSET: at the broker, for the next pull (useServerSideResetOffset), or in the
+        clients.
 
-        A reset here is answered when it is on the disk.
+        A reset at the broker is answered when it is on disk.
         """
         asked = request.read(ResetOffsetRequestHeader)
         if self._config.broker.use_server_side_reset_offset:
@@ -144,10 +145,10 @@ class OffsetAdminProcessor:
             client.channel.invoke_oneway(order)
         return request.response(ResponseCode.SUCCESS, body=ResetOffsetBody(offset_table=keyed(table)).encode())
 
-    # The rest
+    # Other requests
 
     async def clone(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """CLONE_GROUP_OFFSET; the answer comes when the offsets are on the disk."""
+        """CLONE_GROUP_OFFSET. The answer is sent when the offsets are on disk."""
         asked = request.read(CloneGroupOffsetRequestHeader)
         names.require_short("group", asked.dest_group)
         given = (asked.topic or "").strip()
@@ -163,7 +164,9 @@ class OffsetAdminProcessor:
         return request.response(ResponseCode.SUCCESS)
 
     def correction(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """QUERY_CORRECTION_OFFSET: the lowest offset of all groups by queue, where another is not ahead of it."""
+        """QUERY_CORRECTION_OFFSET: the lowest offset of all groups by queue; LONG_MAX where the compared group is
+        behind it.
+        """
         asked = request.read(QueryCorrectionOffsetHeader)
         left_out = [one for one in (asked.filter_groups or "").split(",") if one]
         least = self._offsets.least_of_all_groups(asked.topic, self._store.min_offset_in_queue, left_out)
@@ -179,13 +182,13 @@ class OffsetAdminProcessor:
             return request.response(ResponseCode.SUCCESS, body=body)
 
     def delay_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_ALL_DELAY_OFFSET: how far each delay level is delivered."""
+        """GET_ALL_DELAY_OFFSET: the offset up to which each delay level is delivered."""
         table = dict(sorted(self._store.delay_offsets.items()))
         return request.response(ResponseCode.SUCCESS, body=fastjson.dumps({"offsetTable": table}))
 
 
 def _tell_of_reset(asked: ResetOffsetRequestHeader, queues: int) -> None:
-    """Say in the log that consumers go on elsewhere: messages may be passed over, or come again."""
+    """Log that offsets were reset, because messages may be skipped or delivered again."""
     to = {"timestamp_ms": asked.timestamp, "offset": asked.offset}
     log.warning("an administrator has reset offsets", group=asked.group, topic=asked.topic, queues=queues, **to)
 

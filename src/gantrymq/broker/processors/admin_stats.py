@@ -1,4 +1,4 @@
-"""How far groups are, how fast things go, how late consumers are.
+"""Statistics: offsets of groups, rates, delays of consumers.
 
 Source: AdminBrokerProcessor.
 """
@@ -39,7 +39,7 @@ _MANY = 1 << 30
 
 
 class StatsAdminProcessor:
-    """Numbers for an administrator."""
+    """Statistics for administrators."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class StatsAdminProcessor:
         self._long = LongAnswers()
 
     async def consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_CONSUME_STATS: a group's offsets on its topics, against the ends of their queues."""
+        """GET_CONSUME_STATS: a group's offsets on its topics, and the maximum offsets of their queues."""
         asked = request.read(GetConsumeStatsRequestHeader)
         group, total = asked.consumer_group, ConsumeStats()
         counted = [topic for name in self._topics_to_count(asked) if (topic := self._topics.get(name)) is not None]
@@ -79,7 +79,7 @@ class StatsAdminProcessor:
         return [name for name in chosen if self._subscribes(asked.consumer_group, name)]
 
     def _subscribes(self, name: str, topic: str) -> bool:
-        """False where members of the group are there and none of them subscribes."""
+        """False if the group has connected clients and none of them subscribes to the topic."""
         group = self._consumers.group(name)
         if group is None or not group.subscriptions:
             return True
@@ -101,7 +101,7 @@ class StatsAdminProcessor:
         return ConsumeStats(offset_table=table, consume_tps=tps)
 
     async def all_consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_BROKER_CONSUME_STATS: the same of every group, and how far all are behind together."""
+        """GET_BROKER_CONSUME_STATS: the statistics of every group, and the sum of what they have not consumed."""
         asked = request.read(GetConsumeStatsInBrokerHeader)
         async with self._long.turn(channel, _MANY):
             body = await self._of_all_groups(asked)
@@ -125,7 +125,7 @@ class StatsAdminProcessor:
         return body
 
     async def time_span(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """QUERY_CONSUME_TIME_SPAN: from when to when each queue holds messages, and how late the group is."""
+        """QUERY_CONSUME_TIME_SPAN: first and last store time of each queue, and the delay of the group."""
         asked = request.read(QueryConsumeTimeSpanRequestHeader)
         topic = self._topics.get(asked.topic)
         if topic is None:

@@ -1,4 +1,4 @@
-"""Topics: made, altered, deleted, listed, counted.
+"""Administration of topics: create, change, delete, list, count.
 
 Source: AdminBrokerProcessor.
 """
@@ -53,7 +53,7 @@ _PUTS_LOOK_S = 0.001
 
 
 class TopicAdminProcessor:
-    """What an administrator does with topics. An answer comes when the change is on the disk and registered."""
+    """Administrative requests about topics. The answer is sent when the change is on disk and registered."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class TopicAdminProcessor:
         return await self._update(request, [topic])
 
     async def update_list(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_AND_CREATE_TOPIC_LIST: all of them or none."""
+        """UPDATE_AND_CREATE_TOPIC_LIST: all topics or none."""
         return await self._update(request, decode_request(CreateTopicListRequestBody, request.body).topic_config_list)
 
     async def _update(self, request: RemotingCommand, topics: list[TopicConfig]) -> RemotingCommand:
         for topic in topics:
-            if topic.topic_filter_type not in FILTER_TYPES:  # which RocketMQ could not even read
+            if topic.topic_filter_type not in FILTER_TYPES:  # RocketMQ fails to parse it
                 raise RemotingCommandError(f"topicFilterType = [{topic.topic_filter_type}] value invalid")
             wrong = self._wrong(topic)
             if wrong is not None:
@@ -127,7 +127,7 @@ class TopicAdminProcessor:
         return None
 
     async def delete(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """DELETE_TOPIC_IN_BROKER: its configuration, its queues, its offsets, and retry topics of it alone."""
+        """DELETE_TOPIC_IN_BROKER: delete its configuration, queues, offsets, and the retry topics that only it uses."""
         topic = request.read(DeleteTopicRequestHeader).topic
         if not topic.strip():
             return request.response(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
@@ -146,9 +146,9 @@ class TopicAdminProcessor:
         return request.response(ResponseCode.SUCCESS)
 
     async def _delete(self, topic: str) -> None:
-        """Delete a topic with all that belongs to it; a second deletion meanwhile ends with the first.
+        """Delete a topic and all its data. A second deletion meanwhile waits for the first.
 
-        Going on by itself when the first one has ended, it would take what was sent to the topic since.
+        If the second deletion ran after the first, it would delete messages that were sent to the topic since.
         """
         deleting = self._deleting.get(topic)
         if deleting is None:
@@ -162,7 +162,8 @@ class TopicAdminProcessor:
         self._stats.forget([topic])
         self._topics.going.add(topic)
         try:
-            while self._puts.has(topic):  # what was taken before goes with the topic, and begins no queue after it
+            # Puts that were accepted before are deleted with the topic, and must not start a new queue after it.
+            while self._puts.has(topic):
                 await asyncio.sleep(_PUTS_LOOK_S)
             deleted = await asyncio.get_running_loop().run_in_executor(None, self._store.delete_topic, topic)
             log_deletion(topic, deleted)
@@ -171,7 +172,7 @@ class TopicAdminProcessor:
             self._holds.answer_all(topic)
 
     async def clean_unused(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """CLEAN_UNUSED_TOPIC: topics that have queues and are not configured any more, with their offsets."""
+        """CLEAN_UNUSED_TOPIC: delete topics that have queues but no configuration, and their offsets."""
         for topic in {topic for topic, _, _, end in self._store.queues() if end > 0}:
             if topic not in self._topics and not self._topics.is_system_topic(topic):
                 await self._delete(topic)
@@ -188,14 +189,14 @@ class TopicAdminProcessor:
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 
     async def get_all(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_ALL_TOPIC_CONFIG: all of them, or so many from the topicSeq-th on in the order of their names."""
+        """GET_ALL_TOPIC_CONFIG: all topics, or maxTopicNum topics from number topicSeq on, sorted by name."""
         asked = request.read(GetAllTopicConfigRequestHeader)
         chosen = list(self._topics.table.values())
         is_split = (asked.data_version, asked.topic_seq, asked.max_topic_num) != (None, None, None)
         if self._config.broker.enable_split_metadata and is_split:
             begin = asked.topic_seq or 0
             if begin and asked.data_version != self._topics.version.encode().decode():
-                begin = 0  # the table has changed since: from the beginning again
+                begin = 0  # the table has changed, so start over
             limit = self._config.broker.split_metadata_size
             most = min(limit, asked.max_topic_num or limit)
             chosen = sorted(chosen, key=lambda topic: str(topic.topic_name))[begin : begin + most]
@@ -207,7 +208,7 @@ class TopicAdminProcessor:
             return request.response(ResponseCode.SUCCESS, header=header, body=await encode_in_slices(body))
 
     async def stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_TOPIC_STATS_INFO: where each queue begins and ends, and when its last message was stored."""
+        """GET_TOPIC_STATS_INFO: the bounds of each queue, and the store time of its last message."""
         name = request.read(GetTopicStatsInfoRequestHeader).topic
         topic = self._topics.get(name)
         if topic is None:

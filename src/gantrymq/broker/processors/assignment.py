@@ -1,4 +1,4 @@
-"""The division of queues among consumers: QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE, LOCK_BATCH_MQ, UNLOCK_BATCH_MQ.
+"""The assignment of queues to consumers: QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE, LOCK_BATCH_MQ, UNLOCK_BATCH_MQ.
 
 Source: QueryAssignmentProcessor, TopicRouteInfoManager, MessageRequestModeManager, AdminBrokerProcessor.
 """
@@ -33,13 +33,13 @@ from gantrymq.remoting.transport.turns import in_slices
 
 
 class LockProcessor:
-    """Queues for one client alone."""
+    """Exclusive locks of queues for one client."""
 
     def __init__(self, locks: RebalanceLockManager, clock: Clock) -> None:
         self._locks, self._clock = locks, clock
 
     def lock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """LOCK_BATCH_MQ: the queues that the client has now."""
+        """LOCK_BATCH_MQ: the queues that the client has locked."""
         asked = decode_request(LockBatchRequestBody, request.body)
         names.require_short("group", asked.consumer_group)
         names.require_short("client id", asked.client_id)
@@ -57,7 +57,7 @@ _SHARES = {"AVG": contiguous, "AVG_BY_CIRCLE": round_robin}
 
 
 class QueryAssignmentProcessor:
-    """Queues to pull; there is no other mode here, as POP is turned off."""
+    """Assigns queues to clients. The mode is always PULL, because this broker has no POP."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class QueryAssignmentProcessor:
         return share(queues, clients.index(asked.client_id), len(clients))
 
     def set_mode(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """SET_MESSAGE_REQUEST_MODE: PULL is what it is anyway."""
+        """SET_MESSAGE_REQUEST_MODE: accepts only PULL, which is the mode anyway."""
         asked = decode_request(SetMessageRequestModeRequestBody, request.body)
         topic, group = asked.topic, asked.consumer_group
         if topic.startswith(names.RETRY_PREFIX):

@@ -24,7 +24,7 @@ _SUPPORTS_V2, _IS_SUB_CHANGE = "IS_SUPPORT_HEART_BEAT_V2", "IS_SUB_CHANGE"
 
 
 class ClientManageProcessor:
-    """Who is connected, and what they subscribe to."""
+    """Registers clients and their subscriptions."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class ClientManageProcessor:
         self._consumers, self._producers = consumers, producers
 
     def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """HEART_BEAT in both forms: with a fingerprint the subscriptions need not be sent again."""
+        """HEART_BEAT in both versions. In version 2 a fingerprint replaces subscriptions that the broker knows."""
         data = decode_request(HeartbeatData, request.body)
         names.require_short("client id", data.client_id)
         account = request.ext_fields.get(ACCESS_KEY, "") if self._config.broker.acl_enable else ""
@@ -56,10 +56,10 @@ class ClientManageProcessor:
         return response
 
     def _consumer(self, client: ClientChannel, consumer: ConsumerData, data: HeartbeatData) -> bool:
-        """One group of a heart-beat; whether its subscriptions are wanted with the next one.
+        """Register one group of a heartbeat. Returns whether the next heartbeat must contain its subscriptions.
 
-        That is so where its fingerprint is another than the last one of the group's members, and where a group that
-        nobody is in (the connection broke, the broker was started anew) gets a member who sends none.
+        They are needed if the fingerprint differs from the last one of the group, or if a group without members (after
+        a broken connection or a restart of the broker) gets a member that sent none.
         """
         if self._config.broker.reject_pull_consumer_enable and consumer.consume_type == CONSUME_ACTIVELY:
             return False
@@ -98,7 +98,7 @@ class ClientManageProcessor:
         return request.response(ResponseCode.SUCCESS)
 
     def check_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """CHECK_CLIENT_CONFIG: only tags can be filtered by."""
+        """CHECK_CLIENT_CONFIG: only filters by tag are supported."""
         subscription = decode_request(CheckClientRequestBody, request.body).subscription_data
         if subscription is None or is_tag_type(subscription.expression_type):
             return request.response(ResponseCode.SUCCESS)

@@ -1,4 +1,4 @@
-"""Offsets of consumer groups and of queues, and the members of a group.
+"""Requests about offsets of groups and queues, and about the members of a group.
 
 QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET, GET_CONSUMER_LIST_BY_GROUP; GET_MAX_OFFSET, GET_MIN_OFFSET,
 SEARCH_OFFSET_BY_TIMESTAMP, GET_EARLIEST_MSG_STORETIME.
@@ -38,7 +38,7 @@ from gantrymq.store.message_store import MessageStore
 
 
 class ConsumerManageProcessor:
-    """How far groups are, and who is in them."""
+    """Committed offsets and the members of groups."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class ConsumerManageProcessor:
         return request.response(ResponseCode.SUCCESS, body=body.encode())
 
     def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_CONSUMER_OFFSET; where a reset waits for the group's next pull it is passed over."""
+        """UPDATE_CONSUMER_OFFSET. It is ignored while a reset offset waits for the group's next pull."""
         asked = request.read(UpdateConsumerOffsetRequestHeader)
         group, topic = asked.consumer_group, asked.topic
         if group not in self._groups:
@@ -82,9 +82,9 @@ class ConsumerManageProcessor:
         return request.response(ResponseCode.SUCCESS)
 
     def query(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """QUERY_CONSUMER_OFFSET; a group without one begins at 0 where all that was ever sent is still there.
+        """QUERY_CONSUMER_OFFSET. A group without an offset begins at 0 if the queue still has its first message.
 
-        RocketMQ asks as well whether the first message is still in memory, by an estimate.
+        RocketMQ also requires that the first message is in memory, by an estimate.
         """
         asked = request.read(QueryConsumerOffsetRequestHeader)
         offset = self._offsets.query(asked.consumer_group, asked.topic, asked.queue_id)
@@ -99,9 +99,9 @@ class ConsumerManageProcessor:
         return request.response(ResponseCode.SUCCESS, header=QueryConsumerOffsetResponseHeader(offset=offset))
 
     def _begins_at_zero(self, topic: str, queue_id: int) -> bool:
-        """Whether a queue has its first message, so new that it is likely in memory (checkInMemByConsumeOffset).
+        """Whether a queue has its first message, and it is new enough to be in memory (checkInMemByConsumeOffset).
 
-        RocketMQ asks the system about its pages.
+        RocketMQ asks the operating system about the pages.
         """
         low = self._store.min_offset_in_queue(topic, queue_id)
         if low > 0:
@@ -112,7 +112,9 @@ class ConsumerManageProcessor:
 
 @cache
 def _hot_bytes() -> int:
-    """accessMessageInMemoryMaxRatio, 40 % of the machine's memory."""
+    """The bytes of the log that are taken to be in memory:
+    accessMessageInMemoryMaxRatio, 40 % of the machine's memory.
+    """
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 2 // 5
 
 
@@ -120,7 +122,7 @@ _UPPER = "upper"  # BoundaryType.UPPER
 
 
 class QueueOffsetProcessor:
-    """Where queues begin and end, and where they were at a time."""
+    """The bounds of queues, and their offsets by time."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -140,7 +142,7 @@ class QueueOffsetProcessor:
         return request.response(ResponseCode.SUCCESS, header=GetMinOffsetResponseHeader(offset=offset))
 
     def search(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """SEARCH_OFFSET_BY_TIMESTAMP: the first message at or after a time, or (upper) the last at or before it."""
+        """SEARCH_OFFSET_BY_TIMESTAMP: the first message at or after a time, or (UPPER) the last at or before it."""
         asked = request.read(SearchOffsetRequestHeader)
         topic, queue_id, timestamp_ms = asked.topic, asked.queue_id, asked.timestamp
         if (asked.boundary_type or "").lower() == _UPPER:

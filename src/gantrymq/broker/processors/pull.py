@@ -1,6 +1,6 @@
 """PULL_MESSAGE and LITE_PULL_MESSAGE: the records of a queue that match a filter.
 
-Records leave as slices of the mapped log, and no pull decodes them. A pull that finds nothing waits in the hold table.
+Records are sent as slices of the mapped log; no pull decodes them. A pull that finds nothing is held.
 
 Source: PullMessageProcessor, DefaultPullMessageResultHandler, DefaultMessageStore.getMessage.
 """
@@ -49,14 +49,15 @@ from gantrymq.store.message_store import MessageStore
 from gantrymq.store.queue.consume_queue import ConsumeQueue
 
 _UNITS_A_READ = 512
-_NO_RUN = -(1 << 64)  # a place that no unit can have
+_NO_RUN = -(1 << 64)  # a physical offset that no unit can have
 
 
 @dataclass(slots=True)
 class PulledMessages:
-    """What a pull found: ``pieces`` are whole records as they lie in the log, ``size_bytes`` in all, ``count`` of them.
+    """The result of a pull. ``pieces`` are whole records as they are in the log, ``count`` records of ``size_bytes``
+    bytes.
 
-    A piece keeps its mapping alive, so it may be written out whenever.
+    A piece keeps its mapping alive, so it may be written at any time.
     """
 
     status: GetMessageStatus
@@ -83,9 +84,9 @@ class MessagePuller:
         max_bytes: int,
         tags_codes: Collection[int] | None = None,
     ) -> PulledMessages:
-        """Records from ``offset`` on whose tags code is wanted; neighbours in the log are one piece (getMessage).
+        """The records from ``offset`` on with a matching tags code. Neighbours in the log are one piece (getMessage).
 
-        Raises DiskError where the disk does not give back the first of them; what is in front of it is found.
+        Raises DiskError if the first of them cannot be read. If a later one cannot, the result ends before it.
         """
         try:
             return self._pull(topic, queue_id, offset, max_msgs, max_bytes, tags_codes)
@@ -106,7 +107,7 @@ class MessagePuller:
         queue, begun = self._lookup.begin(topic, queue_id, offset)
         pulled = PulledMessages(begun.status, begun.next_begin_offset, begun.min_offset, begun.max_offset)
         if begun.status is GetMessageStatus.NO_MATCHED_LOGIC_QUEUE:
-            pulled.status = GetMessageStatus.NO_MESSAGE_IN_QUEUE  # RocketMQ makes the queue when it looks for it
+            pulled.status = GetMessageStatus.NO_MESSAGE_IN_QUEUE  # RocketMQ creates the queue when it looks for it
         if queue is not None:
             look_at = max(self._lookup.config.max_filter_message_size_bytes // UNIT_SIZE, max_msgs)
             _Pull(self._lookup.log, queue, pulled, max_msgs, max_bytes).fill(look_at, tags_codes)
@@ -114,7 +115,7 @@ class MessagePuller:
 
 
 class _Pull:
-    """One pull at work: collects records until one of its limits is reached."""
+    """A pull in progress: collects records until one of its limits is reached."""
 
     def __init__(
         self, log: CommitLog, queue: ConsumeQueue, pulled: PulledMessages, max_msgs: int, max_bytes: int
@@ -123,17 +124,17 @@ class _Pull:
         self._queue, self._pulled = queue, pulled
         self._max_msgs, self._max_bytes = max_msgs, max_bytes
         self._run_begin = self._run_end = _NO_RUN
-        # The log file that the last record was in.
+        # The log file of the last record.
         self._file: MappedFile | None = None
         self._readable, self._readable_from, self._readable_end = memoryview(b""), 0, 0
         self._gone_until = -1
 
     def fill(self, look_at: int, tags_codes: Collection[int] | None) -> None:
-        """Look at so many units at most: a filter that matches nothing must not hold the event loop."""
+        """Look at up to ``look_at`` units, because a filter that matches nothing must not block the event loop."""
         pulled, queue = self._pulled, self._queue
         end = min(pulled.max_offset, pulled.next_begin_offset + look_at)
         while pulled.next_begin_offset < end:
-            # Without a filter what is read is mostly what is taken; one more says that the rest is another pull's.
+            # Without a filter nearly every unit read is taken. One more unit shows that the rest is for the next pull.
             most = _UNITS_A_READ if tags_codes is not None else self._max_msgs - pulled.count + 1
             count = min(end - pulled.next_begin_offset, most)
             begin = pulled.next_begin_offset
@@ -158,7 +159,9 @@ class _Pull:
         pulled.size_bytes += size
 
     def _begin_run(self, phy_offset: int, end: int) -> bool:
-        """End the run before and begin one with a record; False where that is gone, or its unit damaged."""
+        """End the current run and begin one with a record. Returns False if the record is deleted or its unit is
+        damaged.
+        """
         self._end_run()
         pulled = self._pulled
         if not self._reach(phy_offset, end):
@@ -172,7 +175,7 @@ class _Pull:
         return True
 
     def _reach(self, phy_offset: int, end: int) -> bool:
-        """Whether these bytes of the log are there, in one file, which is then at hand."""
+        """Whether these bytes of the log exist in one file. Makes that file the current one."""
         if not self._readable_from <= phy_offset <= end <= self._readable_end:
             file = self._log.queue.find(phy_offset)
             held = file.select(0, file.committed_position, fetched=False) if file is not None else None
@@ -195,7 +198,7 @@ class _Pull:
 
 OFFSET_RESET = "OFFSET_RESET"
 _FOUND = GetMessageStatus.FOUND.value
-# As plain numbers: an IntFlag takes ten times as long to ask.
+# As plain ints, because operations on an IntFlag take ten times as long.
 _COMMIT_OFFSET, _SUSPEND, _SUBSCRIPTION = map(
     int, (PullSysFlag.COMMIT_OFFSET, PullSysFlag.SUSPEND, PullSysFlag.SUBSCRIPTION)
 )
@@ -216,7 +219,9 @@ _CODES = {
 
 
 class PullRefusal(Exception):
-    """A pull that is answered with an error; ``forbidden_type`` is RocketMQ's number for what is forbidden."""
+    """Raised for a pull that is answered with an error.
+    ``forbidden_type`` is RocketMQ's number for what is forbidden.
+    """
 
     def __init__(self, code: int, remark: str, forbidden_type: int | None = None) -> None:
         super().__init__(remark)
@@ -230,7 +235,7 @@ class _Checked(NamedTuple):
 
 
 class PullMessageProcessor:
-    """Answers pulls, in RocketMQ's words where it cannot."""
+    """Answers pulls, with RocketMQ's error texts."""
 
     def __init__(
         self,
@@ -253,7 +258,7 @@ class PullMessageProcessor:
         self._access = access
 
     def pull(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        """Answer at once, or let the pull wait where its sysFlag says so."""
+        """Answer a pull at once, or hold it if its sysFlag allows that and there is no message."""
         return self._process(channel, request, request.read(PullMessageRequestHeader), may_wait=True)
 
     def _process(
@@ -343,7 +348,7 @@ class PullMessageProcessor:
         return found
 
     def _known_subscription(self, asked: PullMessageRequestHeader, config: SubscriptionGroupConfig) -> SubscriptionData:
-        """What the group's heart-beats said, if it is as new as the pull wants it."""
+        """The subscription from the group's heartbeats, if it is as new as the pull requires."""
         name = asked.consumer_group
         group = self._consumers.group(name)
         if group is None:
@@ -373,7 +378,7 @@ class PullMessageProcessor:
     def _moved(
         self, request: RemotingCommand, asked: PullMessageRequestHeader, checked: _Checked, to: int
     ) -> RemotingCommand:
-        """Send the consumer to the reset offset; the offset that the pull would commit is older and does not count."""
+        """Tell the consumer to continue at the reset offset. The older offset in the pull's header is not committed."""
         low = self._store.min_offset_in_queue(asked.topic, asked.queue_id)
         high = self._store.max_offset_in_queue(asked.topic, asked.queue_id)
         self._offsets.commit_pulled(asked.consumer_group, asked.topic, asked.queue_id, to)
@@ -425,7 +430,7 @@ class PullMessageProcessor:
         broker = self._config.broker
         wait_ms = asked.suspend_timeout_millis if broker.long_polling_enable else broker.short_polling_time_ms
         recheck = self._access.recheck(channel, request) if self._access is not None else None
-        request.drop_content()  # it has all been read, and a body may have a megabyte
+        request.drop_content()  # the request has been read, and a body may have a megabyte
 
         def resume() -> None:
             try:

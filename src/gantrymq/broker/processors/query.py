@@ -1,4 +1,4 @@
-"""QUERY_MESSAGE, VIEW_MESSAGE_BY_ID and QUERY_CONSUME_QUEUE. Records leave as they lie in the log.
+"""QUERY_MESSAGE, VIEW_MESSAGE_BY_ID and QUERY_CONSUME_QUEUE. Records are sent as they are in the log.
 
 Source: QueryMessageProcessor, AdminBrokerProcessor.queryConsumeQueue.
 """
@@ -34,7 +34,7 @@ _MOST_ANSWER_BYTES = 8 << 20
 
 
 class QueryMessageProcessor:
-    """Messages by key and by place, and the units of a queue."""
+    """Messages by key and by physical offset, and the units of a queue."""
 
     def __init__(
         self, config: LiveConfig, store: MessageStore, records: StoredRecords, consumers: ConsumerManager
@@ -43,10 +43,10 @@ class QueryMessageProcessor:
         self._long = LongAnswers()
 
     async def query(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        """QUERY_MESSAGE: what the index has under a key within a time, in the order of the log.
+        """QUERY_MESSAGE: the indexed messages of a key within a time range, in the order of the log.
 
-        The index compares hash codes alone, as with RocketMQ. With access control the asker may read the topic that is
-        asked for and perhaps no other, and a key that collides is soon worked out: what is of another topic stays here.
+        The index compares only hash codes, as in RocketMQ. With access control, messages of other topics are left out:
+        the account may not be allowed to read them, and a colliding key is easy to compute.
         """
         asked = request.read(QueryMessageRequestHeader)
         most = asked.max_num
@@ -61,7 +61,8 @@ class QueryMessageProcessor:
             end_ms=asked.end_timestamp,
             max_num=most,
         )
-        async with self._long.turn(channel, _MANY_UNITS):  # a chain of the index may be long, and its file cold
+        # A chain of the index may be long, and its file not in the page cache.
+        async with self._long.turn(channel, _MANY_UNITS):
             found = await asyncio.get_running_loop().run_in_executor(None, search)
         if self._config.broker.acl_enable:
             found = [one for one in found if one.topic == asked.topic]
@@ -87,7 +88,7 @@ class QueryMessageProcessor:
         return None
 
     async def queue(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """QUERY_CONSUME_QUEUE: units of a queue, for people who look for a fault."""
+        """QUERY_CONSUME_QUEUE: units of a queue, for diagnosis."""
         asked = request.read(QueryConsumeQueueRequestHeader)
         topic, queue_id = asked.topic or "", asked.queue_id
         high = self._store.max_offset_in_queue(topic, queue_id)
@@ -100,7 +101,7 @@ class QueryMessageProcessor:
             if body.subscription_data is None:
                 body.filter_data = f"{asked.consumer_group}@{topic} is not online!"
             else:
-                body.filter_data = "null"  # the expression's data, which tags have not
+                body.filter_data = "null"  # the data of an expression, which tags do not have
         if not 0 <= asked.index < high:
             return request.response(ResponseCode.SUCCESS, f"Index {asked.index} of {queue_id}@{topic} is not exist!")
         end = min(asked.index + min(asked.count, _MOST_UNITS), high)

@@ -1,4 +1,4 @@
-"""SEND_REPLY_MESSAGE: the answer to a message that asked for one, passed on to the producer that waits for it.
+"""SEND_REPLY_MESSAGE: a reply in request-reply messaging, pushed to the producer that waits for it.
 
 Source: ReplyMessageProcessor.
 """
@@ -41,9 +41,9 @@ _CALL_TIMEOUT_MS = 10_000
 
 
 class ReplyMessageProcessor:
-    """Pushes replies to the clients that wait for them, and stores them as storeReplyMessageEnable says.
+    """Pushes replies to the clients that wait for them, and stores them if storeReplyMessageEnable is set.
 
-    ``check`` are the checks of every send; it raises Refusal.
+    ``check`` performs the checks of every send; it raises Refusal.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class ReplyMessageProcessor:
     ) -> None:
         self._config, self._clock, self._producers = config, clock, producers
         self._puts, self._check, self._address = puts, check, address
-        self._under_way = AdmissionLimit(config)  # of their own: a client that hangs is no reason to take no messages
+        self._under_way = AdmissionLimit(config)  # a limit of their own, so that clients that hang do not block sends
 
     async def reply(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        """Answer when the waiting client has the reply, and the log where it is kept."""
+        """Answer when the waiting client has the reply and, if replies are stored, the log has it."""
         is_v1 = request.code == RequestCode.SEND_REPLY_MESSAGE
         asked: SendHeader
         asked = request.read(SendMessageRequestHeader) if is_v1 else request.read(SendMessageRequestHeaderV2)
@@ -88,7 +88,7 @@ class ReplyMessageProcessor:
         return self._with_region(response)
 
     async def _push(self, channel: Channel, asked: SendHeader, body: bytes, properties: dict[str, str]) -> str | None:
-        """Why the reply did not reach its client; None where it did."""
+        """Push a reply to its client. Returns the error text, or None on success."""
         client_id = properties.get(PROPERTY_REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{PROPERTY_REPLY_TO_CLIENT}] is null"
@@ -151,7 +151,7 @@ class ReplyMessageProcessor:
 
         is_refused = is_illegal(message.body, message.properties, message.sys_flag)
         if (is_refused or not self._puts.put(AppendableMessage(message), channel, stored)) and not request.is_oneway:
-            channel.send(self._with_region(response))  # the reply itself has arrived: keeping it is an extra
+            channel.send(self._with_region(response))  # the client has the reply; storing it is optional
 
     def _with_region(self, response: RemotingCommand) -> RemotingCommand:
         self._mark(response.ext_fields)

@@ -60,9 +60,9 @@ from gantrymq.store.log.appendable import Appendable, AppendableMessage, topic_b
 from gantrymq.store.put_result import PutMessageResult
 
 _DLQ_QUEUES = 1
-_MOST_SINGLE_MESSAGES = 2_000  # of a batch whose records a kernel cannot write: 15 microseconds each
+_MOST_SINGLE_MESSAGES = 2_000  # limit for a batch whose records no kernel can write: 15 microseconds each
 _WARNING_INTERVAL_MS = 60_000
-_V3_4_9 = 121  # MQVersion.V3_4_9: from here on a request says maxReconsumeTimes
+_V3_4_9 = 121  # MQVersion.V3_4_9: from this version on a request has maxReconsumeTimes
 
 log = get_logger()
 SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
@@ -74,7 +74,7 @@ _STORED = {
 
 
 class Refusal(Exception):
-    """A send that is answered with an error."""
+    """Raised for a send that is answered with an error."""
 
     def __init__(self, code: int, remark: str | None) -> None:
         super().__init__(remark)
@@ -92,9 +92,10 @@ class _Sent:
 
 
 class SendMessageProcessor:
-    """Checks what producers send, as RocketMQ does and in its words, and puts it into ``puts``.
+    """Validates sends as RocketMQ does, with its error texts, and puts them into ``puts``.
 
-    ``answer(channel, pieces, topic)`` sends a response, once the topic, if it was made for it, is on the disk too.
+    ``answer(channel, pieces, topic)`` sends a response. If the send created the topic, it first waits until the topic
+    is durable.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class SendMessageProcessor:
         self._ids = UniqueIds(Host.parse(f"{config.broker.broker_ip1}:0").ip)
 
     def send(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        """Answer a send: at once where it is refused, else when it is stored."""
+        """Answer a send: at once if it is rejected, otherwise when it is stored."""
         is_v1 = request.code == RequestCode.SEND_MESSAGE
         header: SendHeader
         header = request.read(SendMessageRequestHeader) if is_v1 else request.read(SendMessageRequestHeaderV2)
@@ -136,7 +137,7 @@ class SendMessageProcessor:
     # Checks (preSend, msgCheck)
 
     def check(self, channel: Channel, header: SendHeader) -> TopicConfig:
-        """The topic that a send is for, made where it may be; raises Refusal."""
+        """Check a send and return its topic, which is created if that is allowed. Raises Refusal."""
         broker, name = self._config.broker, header.topic
         until = broker.start_accept_send_request_timestamp_ms
         if until and self._clock.now_ms() < until:
@@ -201,7 +202,8 @@ class SendMessageProcessor:
                 sent.request.body,
                 sent.queue_id if topic_name == header.topic else 0,
                 properties=properties,
-                delay_level=level if is_consumable(header.sys_flag) else 0,  # what enters no queue waits in none
+                # A message that enters no queue is not delayed either.
+                delay_level=level if is_consumable(header.sys_flag) else 0,
                 flag=header.flag,
                 sys_flag=sys_flag(header, topic),
                 born_timestamp_ms=header.born_timestamp,
@@ -212,7 +214,7 @@ class SendMessageProcessor:
         )
 
     def _passthrough(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> WireMessage | None:
-        """The message with its properties as they are in the request, or None where the store must look at it."""
+        """The message with its properties as in the request. None if the store must process it."""
         broker, body = self._config.broker, sent.request.body
         marks = broker_marks(broker.region_id, broker.broker_cluster_name, broker.trace_on)
         properties = plain_properties(header.properties, marks)
@@ -240,7 +242,7 @@ class SendMessageProcessor:
         )
 
     def _is_plain(self, header: SendHeader) -> bool:
-        """Whether a record is what the request says: a short topic, no transaction, no CRC of its own."""
+        """Whether a record can be made from the request as it is: a short topic, no transaction, no CRC property."""
         return (
             0 < len(topic_bytes(header.topic)) <= MAX_TOPIC_LENGTH_V1
             and is_consumable(header.sys_flag)
@@ -248,7 +250,7 @@ class SendMessageProcessor:
         )
 
     def _retry_or_dead(self, sent: _Sent, header: SendHeader, properties: dict[str, str]) -> str:
-        """Where the message goes: one that a group was given too often already goes to its dead letters."""
+        """The topic to store a message in: its own, or the dead letters if its group has retried it too often."""
         if not header.topic.startswith(names.RETRY_PREFIX):
             return header.topic
         group = header.topic[len(names.RETRY_PREFIX) :]
@@ -270,9 +272,9 @@ class SendMessageProcessor:
         return dead
 
     def _warn_of_no_queue(self, sent: _Sent, header: SendHeader) -> None:
-        """Log that a message is acknowledged and enters no queue, as with RocketMQ: at most once a minute.
+        """Log that a message is acknowledged but enters no queue, as in RocketMQ; at most once a minute.
 
-        No client of RocketMQ sends such a sysFlag without TRAN_MSG, which would be refused.
+        RocketMQ's clients send such a sysFlag only with TRAN_MSG, which is rejected.
         """
         now_ms = monotonic_ms(self._clock)
         if not is_consumable(header.sys_flag) and now_ms >= self._quiet_until_ms:
@@ -301,7 +303,8 @@ class SendMessageProcessor:
         sent.transaction_id = batch_properties.get(PROPERTY_UNIQ_KEY)
         if (
             delay_level(batch_properties) > 0
-            or header.sys_flag & TRANSACTION_MASK  # CommitLog.asyncPutMessages takes none of any kind in a batch
+            # CommitLog.asyncPutMessages rejects transactions of every kind in a batch.
+            or header.sys_flag & TRANSACTION_MASK
             or is_illegal(raw, batch_properties, header.sys_flag)
         ):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
@@ -335,7 +338,7 @@ class SendMessageProcessor:
     def stored(
         self, channel: Channel, request: RemotingCommand, result: PutMessageResult | None, busy: str | None
     ) -> None:
-        """Answer one plain send that was put together with others."""
+        """Answer one send of a run."""
         header = request.read(SendMessageRequestHeaderV2)
         sent = _Sent(channel, request, header.topic, header.queue_id)
         sent.transaction_id = read_properties(header.properties).get(PROPERTY_UNIQ_KEY)
@@ -348,11 +351,11 @@ class SendMessageProcessor:
             self._answer(sent.channel, self._frame(sent, result, busy), sent.topic)
 
     def _frame(self, sent: _Sent, result: PutMessageResult | None, busy: str | None) -> Sequence[bytes]:
-        """The response in pieces."""
+        """Encode the response, in pieces."""
         request = sent.request
         if result is None:
             return (encode_command(self._with_region(request.response(ResponseCode.SYSTEM_BUSY, busy))),)
-        # An enum's hash is Python's.
+        # The hash of an Enum member is computed in Python, so a lookup is slow.
         code = ResponseCode.SUCCESS if result.status is PutMessageStatus.PUT_OK else _STORED.get(result.status)
         if code is None:
             return (encode_command(self._with_region(request.response(*self._failure(result.status)))),)
@@ -375,7 +378,7 @@ class SendMessageProcessor:
         return (encode_command(self._with_region(request.response(code, header=header))),)
 
     def _batch_frame(self, sent: _Sent, result: PutMessageResult) -> Sequence[bytes] | None:
-        """The answer to a batch that was stored, or None where it goes the ordinary way."""
+        """Encode the answer to a stored batch by the template. None if the ordinary encoder is needed."""
         if (host := result.store_host) is None:
             return None
         broker = self._config.broker
@@ -415,17 +418,17 @@ class SendMessageProcessor:
 
 
 def sys_flag(header: SendHeader, topic: TopicConfig) -> int:
-    """The flag of a record: the request's, and what the topic adds."""
+    """The sysFlag of a record: the request's, and MULTI_TAGS for a topic of that type."""
     return header.sys_flag | MULTI_TAGS if topic.topic_filter_type == "MULTI_TAG" else header.sys_flag
 
 
 def _local_time(timestamp_ms: int) -> str:
-    """As UtilAll.timeMillisToHumanString2 writes it: of whatever year a long has, which datetime does not."""
+    """As UtilAll.timeMillisToHumanString2. Unlike datetime it accepts every year that a long can hold."""
     seconds, millis = divmod(timestamp_ms, 1000)
     return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(seconds))},{millis:03d}"
 
 
 @cache
 def send_answers(region: str, trace_on: bool) -> SendAnswers:
-    """The answers of a broker."""
+    """The answer templates of a broker."""
     return SendAnswers(((PROPERTY_MSG_REGION, region), (PROPERTY_TRACE_SWITCH, "true" if trace_on else "false")))

@@ -1,4 +1,4 @@
-"""CONSUMER_SEND_MSG_BACK: a message that a consumer could not consume is stored anew, to come again later.
+"""CONSUMER_SEND_MSG_BACK: a message that a consumer failed on is stored again, to be delivered later.
 
 Source: AbstractSendMessageProcessor.consumerSendMsgBack.
 """
@@ -37,9 +37,9 @@ _FIRST_LEVEL = 3
 
 
 class ConsumerSendMsgBackProcessor:
-    """Puts what comes back into the group's retry topic, or its dead letters.
+    """Stores messages that are sent back in the group's retry topic, or in its dead letters.
 
-    ``queued_at`` is the message at an offset of the log to which its queue points, None where there is none.
+    ``queued_at`` returns the message at an offset of the log if its queue has a unit for it, else None.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ConsumerSendMsgBackProcessor:
         self._access = access
 
     def send_back(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        """Answer when the message is stored anew."""
+        """Answer when the message is stored again."""
         asked = request.read(ConsumerSendMsgBackRequestHeader)
         group = self._groups.find(asked.group)
         if group is None:
@@ -80,7 +80,7 @@ class ConsumerSendMsgBackProcessor:
         message = self._queued_at(asked.offset)
         if message is None:
             return request.response(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {asked.offset}")
-        # When it was checked, the offset may have been the end of the log, which has no topic.
+        # Check again: at the first check the offset may have been the end of the log, without a record and its topic.
         refusal = self._access.refusal(channel, request) if self._access is not None else None
         if refusal is not None:
             return refusal
@@ -93,7 +93,8 @@ class ConsumerSendMsgBackProcessor:
                 return request.response(ResponseCode.SYSTEM_BUSY, being_deleted(again.topic))
         else:
             level = asked.delay_level or _FIRST_LEVEL + message.reconsume_times
-            # Of the queues that consumers know: the group's number may have changed since the topic was made.
+            # Limited to the queues that consumers know: the group's number may have changed since the topic was
+            # created.
             queues = max(min(group.retry_queue_nums, topic.read_queue_nums, topic.write_queue_nums), 1)
             again = self._again(message, retry, random.randrange(queues), level)
 

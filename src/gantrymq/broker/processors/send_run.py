@@ -1,6 +1,7 @@
-"""Plain sends that came together: checked, stored and answered as one.
+"""Runs of plain sends: validated, stored and answered together.
 
-What is not alike for all of them goes the ordinary way, one after the other (:mod:`gantrymq.broker.processors.send`).
+A run whose sends differ in anything else takes the ordinary path, send by send
+(:mod:`gantrymq.broker.processors.send`).
 
 Source: SendMessageProcessor.
 """
@@ -35,12 +36,12 @@ from gantrymq.remoting.transport.channel import Channel
 from gantrymq.store.put_result import PutMessageResult
 
 _MOST_QUEUES = 64
-_SHARE_OF_A_FILE = 256  # what is written in one piece leaves at most this share of a file empty
-_NUMBERS_BYTES = 96  # of an answer: its head, and what stands between the pieces but for UNIQ_KEY
+_SHARE_OF_A_FILE = 256  # a record group written in one piece leaves at most this share of a file empty
+_NUMBERS_BYTES = 96  # the size of an answer without its template and UNIQ_KEY: its head and numbers
 
 
 class SendRunProcessor:
-    """Puts runs into ``puts``; ``send`` checks, and answers what does not go well."""
+    """Puts runs into ``puts``. ``send`` performs the checks, and answers the errors."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class SendRunProcessor:
         self._send, self._answer = send, answer
 
     def send_run(self, channel: Channel, run: CommandRun) -> bool:
-        """Take a run; False where each has to be looked at."""
+        """Take a run. Returns False if its sends must be processed one by one."""
         if not isinstance(run, SendRun) or self._topics.get(run.topic) is None:
             return False
         broker = self._config.broker
@@ -110,7 +111,7 @@ class SendRunProcessor:
 
 
 def answer_frames(run: SendRun, region: str, trace_on: bool, store_host: Host) -> bytes:
-    """The answers to those of a stored run that wait for one."""
+    """Encode the answers to the sends of a stored run, except one-way sends."""
     template, ends = _template(region, trace_on, store_host)
     out = np.empty(len(run) * (len(template) + _NUMBERS_BYTES) + run.unique_key_bytes, np.uint8)
     size = encode_send_answers(out, run.columns, run.text, template, ends)
@@ -119,6 +120,6 @@ def answer_frames(run: SendRun, region: str, trace_on: bool, store_host: Host) -
 
 @lru_cache(maxsize=16)
 def _template(region: str, trace_on: bool, store_host: Host) -> tuple[Bytes, NDArray[np.int64]]:
-    """The pieces of an answer, behind each other, and where each but the last ends."""
+    """The constant pieces of an answer, joined, and the end of each but the last."""
     pieces = send_answers(region, trace_on).pieces(message_id(store_host, 0)[:-16])
     return read_only(b"".join(pieces)), np.cumsum([len(piece) for piece in pieces[:-1]], dtype=np.int64)

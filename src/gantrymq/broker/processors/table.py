@@ -1,7 +1,7 @@
 """The broker's table of request codes: the processor of each, and the permission that an account needs.
 
-A code without a row is REQUEST_CODE_NOT_SUPPORTED, and with access control for administrators only. Requests for
-features that this broker does not have get the answer that RocketMQ gives where the feature is off.
+A code without a row is answered with REQUEST_CODE_NOT_SUPPORTED; with access control only administrators may send it.
+Requests for features that this broker does not have get the answer that RocketMQ gives if the feature is off.
 
 Source: BrokerController.registerProcessor; AdminBrokerProcessor, QueryMessageProcessor, PopMessageProcessor,
 EndTransactionProcessor, RecallMessageProcessor.
@@ -90,7 +90,7 @@ from gantrymq.remoting.transport.dispatcher import BodyLimits, Processor, Reques
 
 
 class Route(NamedTuple):
-    """What answers a request code, and what an account must be allowed to ask."""
+    """The processor of a request code, and the permission that an account needs for it."""
 
     processor: Processor
     permission: Permission
@@ -112,7 +112,7 @@ _ANSWERS = {
     RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: (ResponseCode.SUCCESS, None),
     RequestCode.POP_ROLLBACK: (ResponseCode.SUCCESS, None),
 }
-# Refused whatever they ask for. The permissions are those that the same requests need where POP is on.
+# Always rejected. The permissions are those that the requests need where POP is on.
 _POP: dict[RequestCode, type[CommandHeader]] = {
     RequestCode.POP_MESSAGE: PopMessageRequestHeader,
     RequestCode.PEEK_MESSAGE: PeekMessageRequestHeader,
@@ -132,7 +132,7 @@ _BODIES = {
 
 
 def disabled_features(config: LiveConfig) -> dict[int, Route]:
-    """A processor for each of these codes."""
+    """The routes of features that this broker does not have."""
 
     def refuse(channel: Channel, request: RemotingCommand) -> RemotingCommand:
         code, remark = _ANSWERS[RequestCode(request.code)]
@@ -150,14 +150,15 @@ def disabled_features(config: LiveConfig) -> dict[int, Route]:
         **dict.fromkeys(map(int, _ANSWERS), Route(refuse, ADMINISTRATORS)),
         **dict.fromkeys(map(int, _BODIES), Route(give_empty, ADMINISTRATORS)),
         **pop,
-        RequestCode.BATCH_ACK_MESSAGE: Route(refuse_pop, ADMINISTRATORS),  # its body, which names groups, is not read
+        # Its body, which has the groups, is not decoded.
+        RequestCode.BATCH_ACK_MESSAGE: Route(refuse_pop, ADMINISTRATORS),
         RequestCode.END_TRANSACTION: Route(refuse, END_TRANSACTION),
         RequestCode.RECALL_MESSAGE: Route(refuse, send(RecallMessageRequestHeader)),
     }
 
 
 def admin_routes(context: BrokerContext) -> dict[int, Route]:
-    """The rows of a broker's table that tools use."""
+    """The routes for administrative tools."""
     return {
         **disabled_features(context.config),
         **_broker(context),
@@ -315,7 +316,7 @@ def _queries(context: BrokerContext) -> dict[int, Route]:
 
 
 def send_processor(context: BrokerContext) -> SendMessageProcessor:
-    """The processor of sends, which replies and runs of sends use, too."""
+    """The processor of sends, which the processors of replies and runs use too."""
     return SendMessageProcessor(
         context.config,
         context.clock,
@@ -330,7 +331,7 @@ def send_processor(context: BrokerContext) -> SendMessageProcessor:
 
 
 def routes(context: BrokerContext, sends: SendMessageProcessor) -> dict[int, Route]:
-    """The whole table: what each request code is answered by, and what it takes to ask."""
+    """The whole table: processor and permission by request code."""
     return {**admin_routes(context), **_messages(context, sends), **_consumers(context), **_queues(context)}
 
 
@@ -341,7 +342,7 @@ def dispatcher(
     hooks: Iterable[RequestHook],
     when_closed: Callable[[Channel], None],
 ) -> RequestDispatcher:
-    """The processors of ``table`` behind ``hooks``."""
+    """A dispatcher with the processors of ``table`` and with ``hooks``."""
     together = SendRunProcessor(context.config, context.topics, context.puts, context.stats, sends, context.answer)
     processors = {code: route.processor for code, route in table.items()}
     return RequestDispatcher(
@@ -354,7 +355,7 @@ def dispatcher(
 
 
 def _body_limits(most: int) -> BodyLimits:
-    """As maxRequestBodyBytes says it; a message is measured by maxMessageSize later."""
+    """The limits from maxRequestBodyBytes. Messages are checked against maxMessageSize later."""
     messages = (
         RequestCode.SEND_MESSAGE,
         RequestCode.SEND_MESSAGE_V2,
@@ -397,7 +398,7 @@ def _messages(context: BrokerContext, sends: SendMessageProcessor) -> dict[int, 
         context.access,
     ).pull
     may_pull = consume(PullMessageRequestHeader, topics=("topic",))
-    # What comes back counts where a queue points to it, which may be a moment after the message was acknowledged.
+    # A message can be sent back once its queue has a unit for it, which may be a moment after its acknowledgement.
     sent_back = DispatchCatchUp(context.store).before(back.send_back)
     return {
         RequestCode.SEND_MESSAGE: Route(sends.send, send(SendMessageRequestHeader)),

@@ -1,11 +1,11 @@
 """The connected consumers by group, with their subscriptions, and the notices that a group has changed.
 
 The obvious way is to notify all members at each change. In a group of thousands that costs the square of its members,
-and 60 connections with members of the same 1,000 groups turn one heart-beat into 60,000 notices. Changes are therefore
-noted, and sent in slices of the event loop's time: a group that changes again before its members are notified is
+and 60 connections with members of the same 1,000 groups turn one heartbeat into 60,000 notices. Changes are therefore
+recorded, and sent in slices of the event loop's time: a group that changes again before its members are notified is
 notified once.
 
-Pure, except for the notices: the caller passes the time. Thread rule: the event loop's thread.
+No I/O except for the notices; times are arguments. Thread rule: the event loop's thread.
 
 Source: ConsumerManager, ConsumerGroupInfo, DefaultConsumerIdsChangeListener, Broker2Client.notifyConsumerIdsChanged;
 FilterAPI, ExpressionType.
@@ -29,16 +29,16 @@ TAG_TYPE = "TAG"
 
 
 class SubscriptionError(GantrymqError):
-    """A subscription's text cannot be read."""
+    """A subscription expression is invalid."""
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """Whether an expression is of tags; one that says nothing is."""
+    """Whether an expression type means tags. A missing type does."""
     return not expression_type or expression_type == TAG_TYPE
 
 
 def build_subscription(topic: str, text: str | None, expression_type: str | None, version: int) -> SubscriptionData:
-    """The subscription; raises SubscriptionError where it has no tag in it, or no expression."""
+    """Parse a subscription. Raises SubscriptionError if it has no tag, or no expression."""
     if not is_tag_type(expression_type):
         if not text:
             raise SubscriptionError(f"Expression can't be null! {expression_type}")
@@ -54,7 +54,7 @@ def build_subscription(topic: str, text: str | None, expression_type: str | None
 
 
 def tags_codes(subscription: SubscriptionData) -> frozenset[int] | None:
-    """The hashes of the tags that are wanted; None where every message is (isMatchedByConsumeQueue)."""
+    """The hashes of the subscribed tags; None if every message matches (isMatchedByConsumeQueue)."""
     if subscription.class_filter_mode or not is_tag_type(subscription.expression_type):
         return None
     return None if subscription.sub_string == SUB_ALL else frozenset(subscription.code_set)
@@ -68,7 +68,7 @@ CLUSTERING = "CLUSTERING"
 CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
 CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
 
-# Told that the members of a group have changed.
+# Called with a group whose members have changed.
 MembersChanged = Callable[[str], None]
 
 
@@ -80,11 +80,11 @@ class ConsumerGroup:
         self.consume_type: str | None = None
         self.message_model: str | None = None
         self.consume_from_where: str | None = None
-        self.fingerprint = 0  # of its last heart-beat, 0 in the first form of those
+        self.fingerprint = 0  # of its last heartbeat; 0 for heartbeats of version 1
         self.subscriptions: dict[str, SubscriptionData] = {}
-        self.pulled_ms: dict[str, int] = {}  # by topic, when it was last pulled without a heart-beat
+        self.pulled_ms: dict[str, int] = {}  # by topic, the time of the last pull without a heartbeat
         self.channels: dict[Connected, ClientChannel] = {}
-        self.size_bytes = 0  # what its subscriptions take
+        self.size_bytes = 0  # the memory of its subscriptions
 
     @property
     def is_broadcast(self) -> bool:
@@ -93,15 +93,15 @@ class ConsumerGroup:
 
     @property
     def clients(self) -> list[ClientChannel]:
-        """Its members."""
+        """The members of the group."""
         return list(self.channels.values())
 
     def find(self, client_id: str) -> ClientChannel | None:
-        """The member with that id, or None."""
+        """The member with this client id, or None."""
         return next((one for one in self.channels.values() if one.client_id == client_id), None)
 
     def update_channel(self, client: ClientChannel, data: ConsumerData) -> bool:
-        """Note a heart-beat; whether its channel is new."""
+        """Record a heartbeat. Returns whether its channel is new."""
         self.consume_type, self.message_model = data.consume_type, data.message_model
         self.consume_from_where = data.consume_from_where
         known = self.channels.get(client.channel)
@@ -112,7 +112,7 @@ class ConsumerGroup:
         return known is None
 
     def update_subscriptions(self, subscriptions: Iterable[SubscriptionData]) -> bool:
-        """Take over what a member subscribes to; whether topics came or went."""
+        """Replace the subscriptions by those of a member. Returns whether topics were added or removed."""
         updated, topics = False, set[str]()
         for one in subscriptions:
             topic = one.topic
@@ -128,10 +128,10 @@ class ConsumerGroup:
 
 
 class ConsumerManager:
-    """Groups of consumers. ``members_changed`` is told where a group that shares its queues gains or loses a member.
+    """Groups of consumers. ``members_changed`` is called when a clustering group gains or loses a member.
 
-    Consumers that pull without a heart-beat are kept apart (RocketMQ's compensation table): they have a subscription
-    and no channel. ``close`` ends a connection that takes too much, and is told why.
+    Consumers that pull without a heartbeat are recorded separately (RocketMQ's compensation table), with a subscription
+    and no channel. ``close`` closes a connection that uses too much memory, and gets the reason.
     """
 
     def __init__(
@@ -150,11 +150,11 @@ class ConsumerManager:
         return self._groups
 
     def group(self, name: str) -> ConsumerGroup | None:
-        """The group, or None where nobody of it is connected."""
+        """The group, or None if it has no members."""
         return self._groups.get(name)
 
     def find_subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """What the group subscribes to of a topic, those that pull without a heart-beat included."""
+        """The group's subscription to a topic, even if its consumers pull without a heartbeat."""
         for table in (self._groups, self._pulling):
             found = table.get(group)
             if found is not None and topic in found.subscriptions:
@@ -162,10 +162,10 @@ class ConsumerManager:
         return None
 
     def groups_of(self, topic: str) -> set[str]:
-        """The groups that have members who subscribe to a topic (queryTopicConsumeByWho)."""
+        """The groups with members that subscribe to a topic (queryTopicConsumeByWho)."""
         return set(self._topics.get(topic, ()))
 
-    # What changes it
+    # Changes
 
     def register(
         self,
@@ -176,7 +176,10 @@ class ConsumerManager:
         with_subscriptions: bool = True,
         fingerprint: int = 0,
     ) -> bool:
-        """A heart-beat of a consumer; whether the group has changed. Raises RemotingError where it is too much."""
+        """Record a consumer's heartbeat. Returns whether the group has changed.
+
+        Raises RemotingError if its subscriptions need too much memory.
+        """
         name = data.group_name
         group = self._groups.get(name)
         size_bytes = _size_bytes(data.subscription_data_set) if with_subscriptions else 0
@@ -184,7 +187,7 @@ class ConsumerManager:
             self._make_room(name, size_bytes)
         if group is None or client.channel not in group.channels:
             self._members.add(client.channel, name)
-        group = self._groups.get(name)  # to make room, its other members may have had to go
+        group = self._groups.get(name)  # making room may have removed the group
         if group is None:
             group = self._groups[name] = ConsumerGroup(name)
         group.fingerprint = fingerprint
@@ -202,7 +205,7 @@ class ConsumerManager:
         return changed
 
     def unregister(self, name: str, channel: Connected, *, notify: bool = True) -> bool:
-        """A consumer says goodbye; whether it was there."""
+        """Remove a consumer that unregisters. Returns whether it was registered."""
         group = self._groups.get(name)
         if group is None or group.channels.pop(channel, None) is None:
             return False
@@ -213,20 +216,20 @@ class ConsumerManager:
         return True
 
     def channel_closed(self, channel: Connected) -> None:
-        """A connection is gone."""
+        """Remove the consumers of a closed connection."""
         for _ in self.leave(channel):
             pass
 
     def leave(self, channel: Connected) -> Iterator[None]:
-        """The same, one group a step."""
+        """As :meth:`channel_closed`, one group a step."""
         for name in self._members.of(channel):
             self.unregister(name, channel)
             yield
 
     def note_pull(self, name: str, model: str, subscription: SubscriptionData | None, now_ms: int) -> None:
-        """A pull came: perhaps of somebody who sends no heart-beats (compensateBasicConsumerInfo).
+        """Record a pull, which may come from a consumer that sends no heartbeats (compensateBasicConsumerInfo).
 
-        Where the subscriptions of all who pull so take too much, a new one is not noted: only tools look at them.
+        Above a limit for all these subscriptions a new one is not recorded: only administrative tools read them.
         """
         group = self._pulling.get(name)
         old = group.subscriptions.get(subscription.topic) if group is not None and subscription is not None else None
@@ -242,7 +245,8 @@ class ConsumerManager:
             group.pulled_ms[subscription.topic] = now_ms
 
     def expire(self, now_ms: int, channel_expired_ms: int, subscription_expired_ms: int) -> None:
-        """Close the channels of consumers that were silent too long, and forget old subscriptions of those that pull.
+        """Close the channels of consumers without a recent heartbeat, and forget old subscriptions of pulling
+        consumers.
 
         (scanNotActiveChannel)
         """
@@ -260,9 +264,9 @@ class ConsumerManager:
                 del self._pulling[group.name]
 
     def _make_room(self, name: str, size_bytes: int) -> None:
-        """Room for the subscriptions of a group: where there is none, the group that takes most has to go.
+        """Make room for the subscriptions of a group by removing the groups with the largest ones.
 
-        Raises RemotingError where that is this group itself.
+        Raises RemotingError if this group has the largest ones itself.
         """
         group = self._groups.get(name)
         own_bytes = group.size_bytes if group is not None else 0
@@ -286,7 +290,7 @@ class ConsumerManager:
         self._forget(group.name, group.subscriptions)
 
     def _forget(self, group: str, topics: Iterable[str]) -> None:
-        """The group does not subscribe to these any more."""
+        """Record that the group no longer subscribes to these topics."""
         for topic in topics:
             groups = self._topics.get(topic, set())
             groups.discard(group)
@@ -295,7 +299,7 @@ class ConsumerManager:
 
 
 def _size_bytes(subscriptions: Iterable[SubscriptionData]) -> int:
-    """About what subscriptions take in memory."""
+    """The approximate memory of subscriptions, in bytes."""
     size_bytes = 0
     for one in subscriptions:
         texts = len(one.topic) + len(one.sub_string or "") + len(one.expression_type or "")
@@ -307,15 +311,18 @@ def _size_bytes(subscriptions: Iterable[SubscriptionData]) -> int:
 
 
 class MemberNotices:
-    """``members_of`` gives the members of a group. Thread rule: the event loop's thread."""
+    """Notifies the members of changed groups. ``members_of`` returns the members of a group.
+
+    Thread rule: the event loop's thread.
+    """
 
     def __init__(self, members_of: Callable[[str], list[ClientChannel]]) -> None:
         self._members_of = members_of
-        self._outdated: dict[str, None] = {}  # groups whose members do not know of the last change, oldest first
+        self._outdated: dict[str, None] = {}  # groups whose members must be notified, oldest first
         self._round: asyncio.Task[None] | None = None
 
     def changed(self, group: str) -> None:
-        """A group has changed: its members are told in one of the next turns."""
+        """Notify the members of a group in one of the next iterations of the event loop."""
         self._outdated[group] = None
         if self._round is None:
             self._round = asyncio.ensure_future(self._tell_all())

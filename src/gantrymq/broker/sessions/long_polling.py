@@ -1,8 +1,8 @@
-"""Pulls that found nothing wait here until something arrives, or until their time is over.
+"""Held pulls: they wait until a message arrives or their time is over.
 
-The dispatcher tells of every queue that grew, from its own thread; the event loop is woken once for all of them, and
-only where somebody waits. A pull whose tags match nothing new goes on waiting: so far as RocketMQ, which looks at each
-message, but here the units since the last look are read in one go. Every 5 s all are looked at, whatever was told.
+The dispatcher reports every queue that grew, from its own thread. The event loop is woken once for all of them, and
+only if a pull waits. A pull whose tags match no new message stays held. RocketMQ tests each message; here all units
+since the last test are read together. Every 5 s all pulls are tested, in case a report was missed.
 
 A held pull keeps neither header nor body, and is held for at most ``MAX_WAIT_MS``. When all held pulls exceed
 ``MAX_HELD_BYTES`` or the configured number, the oldest pulls of the connection that holds most are answered early.
@@ -31,23 +31,23 @@ log = get_logger("gantrymq.broker")
 CHECK_INTERVAL_MS = 5_000
 MAX_WAIT_MS = 120_000
 MAX_HELD_BYTES = 96 << 20
-_ANSWERED_EARLY = 8  # of a connection that holds too much, one pull in this many
+_ANSWERED_EARLY = 8  # of a connection above the limit, one pull in this many is answered early
 _CODE_BYTES = 64
 
 _Queue = tuple[str, int]
 
 
 class Asker(Protocol):
-    """A connection that pulls come by."""
+    """A connection that sent pulls."""
 
     is_closed: bool
 
 
 @dataclass(slots=True, eq=False)
 class HeldPull:
-    """A pull that waits. ``resume`` answers it; ``offset`` is where it wants to go on; None as codes means any.
+    """A held pull. ``resume`` answers it, ``offset`` is its next offset. ``tags_codes`` None matches every message.
 
-    ``size_bytes`` is what it keeps in memory. Up to ``looked_until`` nothing matched.
+    ``size_bytes`` is its memory. Units before ``looked_until`` did not match.
     """
 
     channel: Asker
@@ -62,14 +62,14 @@ class HeldPull:
 
 @dataclass(slots=True)
 class _Holder:
-    """What one connection holds, the oldest first."""
+    """The pulls of one connection, oldest first."""
 
     pulls: dict[HeldPull, None] = field(default_factory=dict)
     size_bytes: int = 0
 
 
 class PullRequestHoldService:
-    """The table of those who wait. Thread rule: the event loop's thread, but for :meth:`arrived`."""
+    """The table of held pulls. Thread rule: the event loop's thread, except for :meth:`arrived`."""
 
     def __init__(self, store: Callable[[], MessageStore], clock: Clock) -> None:
         self._store, self._clock = store, clock
@@ -82,24 +82,24 @@ class PullRequestHoldService:
         self._is_woken = False
 
     def __len__(self) -> int:
-        """How many wait."""
+        """The number of held pulls."""
         return self._count
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From here on arrivals wake this event loop."""
+        """Begin to wake this event loop for arrivals."""
         self._loop, self._turns = loop, FairTurns()
 
     def stop(self) -> None:
-        """Nobody is woken any more; who waits gets no answer, for the connection is about to close."""
+        """Stop. Held pulls get no answer, because their connections are about to close."""
         self._loop = None
         self._held.clear()
         self._holders.clear()
         self._count = self.size_bytes = 0
 
     def hold(self, topic: str, queue_id: int, pull: HeldPull, most: int) -> None:
-        """Hold a pull, beside at most ``most`` others; one that has a message by now is answered in the next turn.
+        """Hold a pull, in addition to at most ``most`` others. If it has a message by now, it is answered at once.
 
-        No pull is refused: beyond ``most``, pulls of the connection that holds most are answered early.
+        No pull is rejected: above ``most``, pulls of the connection that holds most are answered early.
         """
         pull.key = key = (topic, queue_id)
         self._held.setdefault(key, {})[pull] = None
@@ -111,7 +111,7 @@ class PullRequestHoldService:
         if self._count > most or self.size_bytes > MAX_HELD_BYTES:
             self._answer_early()
         if self._loop is not None and pull in holder.pulls:
-            # What arrived between the look into the queue and the entry above told nobody.
+            # A message that arrived between the read of the queue and the entry above was not reported.
             end = self._store().max_offset_in_queue(topic, queue_id)
             if end > pull.offset:
                 self._loop.call_soon(self._look, key, end)
@@ -123,7 +123,7 @@ class PullRequestHoldService:
             self._work_through(list(holder.pulls), self._take_out)
 
     def arrived(self, topic: str, queue_id: int, max_offset: int) -> None:
-        """Any thread: a queue has grown up to ``max_offset``."""
+        """Report that a queue has grown up to ``max_offset``. Thread rule: any thread."""
         key = (topic, queue_id)
         if key not in self._held:
             return
@@ -137,19 +137,19 @@ class PullRequestHoldService:
                 return
 
     def answer_all(self, topic: str) -> None:
-        """Answer every pull that waits at a topic, which was deleted."""
+        """Answer every pull of a topic that was deleted."""
         self._work_through(
             [pull for key, pulls in self._held.items() if key[0] == topic for pull in pulls], self._answer
         )
 
     def expire(self) -> None:
-        """Answer those whose time is over."""
+        """Answer the pulls whose time is over."""
         now_ms = monotonic_ms(self._clock)
         late = [pull for pulls in self._held.values() for pull in pulls if now_ms >= pull.deadline_ms]
         self._work_through(late, self._answer)
 
     def check(self) -> None:
-        """Look at everybody (checkHoldRequest): a queue that grew has its pulls answered, matching or not."""
+        """Test all pulls (checkHoldRequest): the pulls of a queue that grew are answered, whether they match or not."""
         ready: list[HeldPull] = []
         for key, pulls in self._held.items():
             end = self._store().max_offset_in_queue(*key)
@@ -174,7 +174,7 @@ class PullRequestHoldService:
         self._work_through(list(self._held.get(key, ())), look)
 
     def _answer_early(self) -> None:
-        """Make room: the oldest pulls of the connection that holds most."""
+        """Answer the oldest pulls of the connection that holds most."""
         holder = max(self._holders.values(), key=lambda one: one.size_bytes)
         oldest = list(holder.pulls)[: max(len(holder.pulls) // _ANSWERED_EARLY, 1)]
         for pull in oldest:
@@ -182,7 +182,7 @@ class PullRequestHoldService:
         self._work_through(oldest, self._resume)
 
     def _work_through(self, pulls: list[HeldPull], step: Callable[[HeldPull], object]) -> None:
-        """Take a step with each pull, one of each connection in turn; in slices where there are many."""
+        """Apply a step to each pull, round-robin over connections; in slices if there are many."""
         if not pulls:
             return
         steps = (step(pull) for pull in _in_turn(pulls))
@@ -196,7 +196,7 @@ class PullRequestHoldService:
             self._resume(pull)
 
     def _take_out(self, pull: HeldPull) -> bool:
-        """Take a pull out of the tables; False where it is in none any more."""
+        """Remove a pull from the tables. Returns False if it is not in them."""
         pulls = self._held.get(pull.key)
         if pulls is None or pull not in pulls:
             return False
@@ -218,12 +218,12 @@ class PullRequestHoldService:
             return
         try:
             pull.resume()
-        except Exception:  # the others have left the table, too, and would never be answered
+        except Exception:  # the other pulls have left the table too, and must be answered
             log.exception("a pull that waited could not be answered", topic=pull.key[0], queue_id=pull.key[1])
 
 
 def _in_turn(pulls: list[HeldPull]) -> Iterator[HeldPull]:
-    """One pull of each connection, then a second of each, and so on."""
+    """The pulls round-robin: one of each connection, then a second of each, and so on."""
     by_channel: dict[Asker, list[HeldPull]] = {}
     for pull in pulls:
         by_channel.setdefault(pull.channel, []).append(pull)
@@ -232,5 +232,5 @@ def _in_turn(pulls: list[HeldPull]) -> Iterator[HeldPull]:
 
 
 def held_bytes(texts: Iterable[str | None], tags_codes: Collection[int] | None) -> int:
-    """About what a pull takes while it waits, with its texts."""
+    """The approximate memory of a held pull with its texts, in bytes."""
     return 1024 + 2 * sum(len(text) for text in texts if text) + _CODE_BYTES * len(tags_codes or ())

@@ -1,6 +1,6 @@
 """A client on its connection, and the connected producers by group.
 
-Pure: the caller passes the time. Thread rule: the event loop's thread.
+No I/O; times are arguments. Thread rule: the event loop's thread.
 
 Source: ClientChannelInfo, ProducerManager.
 """
@@ -13,12 +13,12 @@ from typing import Protocol
 from gantrymq.errors import RemotingError
 from gantrymq.remoting.command import RemotingCommand
 
-MAX_GROUPS = 1_000  # of producers, and as many of consumers, that one connection has members of
-MAX_MEMBERS = 100_000  # of groups of producers, and as many of consumers, of all connections: 600 bytes each
+MAX_GROUPS = 1_000  # limit for the memberships of one connection, in producer groups and in consumer groups
+MAX_MEMBERS = 100_000  # limit for all connections, for producers and for consumers: 600 bytes each
 
 
 class Connected(Protocol):
-    """What the managers need of a channel."""
+    """The part of a channel that the managers use."""
 
     @property
     def address(self) -> str:
@@ -26,27 +26,27 @@ class Connected(Protocol):
         ...
 
     def invoke_oneway(self, command: RemotingCommand) -> None:
-        """Tell the other end something."""
+        """Send a one-way request."""
         ...
 
     def invoke(self, command: RemotingCommand, timeout_ms: int) -> Awaitable[RemotingCommand]:
-        """Ask the other end something; raises RemotingError."""
+        """Send a request. Raises RemotingError."""
         ...
 
     def abort(self) -> None:
-        """Close now."""
+        """Close the connection now."""
         ...
 
 
 def abort(channel: Connected, reason: str) -> None:
-    """Close a connection without a word about the reason."""
+    """Close a connection. The reason is ignored."""
     channel.abort()
 
 
 class ClientChannel:
-    """One client on one channel; ``last_update_ms`` is when it last gave a sign of life, monotonic.
+    """One client on one channel. ``last_update_ms`` is the monotonic time of its last heartbeat.
 
-    ``account`` is the access key that it showed, empty without access control.
+    ``account`` is the access key of its heartbeat; empty without access control.
     """
 
     __slots__ = ("account", "channel", "client_id", "language", "last_update_ms", "version")
@@ -59,10 +59,10 @@ class ClientChannel:
 
 
 class Memberships:
-    """Which groups each connection has members of, bounded for one connection and for all together.
+    """The groups that each connection has members of, limited for one connection and for all together.
 
-    Where all have too many, the connection with the most is closed (``close``, then ``leave``), so that a client of a
-    few groups gets in whatever others have taken. Thread rule: the event loop's thread.
+    At the limit for all, the connection with the most members is closed (``close``, then ``leave``), so that a client
+    of a few groups can register whatever others use. Thread rule: the event loop's thread.
     """
 
     def __init__(self, leave: Callable[[Connected], None], close: Callable[[Connected, str], None]) -> None:
@@ -71,7 +71,7 @@ class Memberships:
         self.count = 0
 
     def add(self, channel: Connected, group: str) -> None:
-        """A connection has a member of a group; raises RemotingError where there are too many."""
+        """Add a membership. Raises RemotingError at a limit."""
         groups = self._groups.get(channel, set())
         if len(groups) >= MAX_GROUPS:
             raise RemotingError(f"a connection may have members of {MAX_GROUPS} groups")
@@ -82,7 +82,7 @@ class Memberships:
         self.count += 1
 
     def discard(self, channel: Connected, group: str) -> None:
-        """It has none any more."""
+        """Remove a membership."""
         groups = self._groups.get(channel)
         if groups is not None and group in groups:
             groups.discard(group)
@@ -106,14 +106,14 @@ EXPIRED_MS = 120_000  # ProducerManager.CHANNEL_EXPIRED_TIMEOUT
 
 
 class ProducerManager:
-    """Groups of producers; a group is there as long as a channel of it is.
+    """Groups of producers. A group exists as long as one of its channels does.
 
-    ``close`` ends a connection that takes too much, and is told why.
+    ``close`` closes a connection that uses too much memory, and gets the reason.
     """
 
     def __init__(self, close: Callable[[Connected, str], None] = abort) -> None:
         self._groups: dict[str, dict[Connected, ClientChannel]] = {}
-        self._clients: dict[str, dict[tuple[str, Connected], ClientChannel]] = {}  # by id; the newest comes last
+        self._clients: dict[str, dict[tuple[str, Connected], ClientChannel]] = {}  # by client id; the newest is last
         self._members = Memberships(self.channel_closed, close)
 
     @property
@@ -123,14 +123,14 @@ class ProducerManager:
 
     @property
     def count(self) -> int:
-        """How many members all groups have."""
+        """The number of members of all groups."""
         return self._members.count
 
     def register(self, group: str, client: ClientChannel) -> None:
-        """A heart-beat of a producer.
+        """Record a producer's heartbeat. Raises RemotingError for too many groups.
 
-        A client id belongs to the account that came with it first, for as long as one of its connections is there:
-        replies to a client go to no other account that names its id. Raises RemotingError for too many groups.
+        A client id belongs to the account that used it first, as long as one of its connections exists: replies to a
+        client must not go to another account that uses its id.
         """
         known = self._groups.get(group, {}).get(client.channel)
         if known is None:
@@ -144,11 +144,11 @@ class ProducerManager:
             known.last_update_ms = client.last_update_ms
 
     def find(self, client_id: str) -> ClientChannel | None:
-        """The client with that id, whatever its group, on its newest connection (findChannel)."""
+        """The client with this id in any group, on its newest connection (findChannel)."""
         return next(reversed(self._clients.get(client_id, {}).values()), None)
 
     def unregister(self, group: str, channel: Connected) -> None:
-        """A producer says goodbye."""
+        """Remove a producer that unregisters."""
         channels = self._groups.get(group, {})
         client = channels.pop(channel, None)
         if client is None:
@@ -162,18 +162,18 @@ class ProducerManager:
             self._clients.pop(client.client_id, None)
 
     def channel_closed(self, channel: Connected) -> None:
-        """A connection is gone."""
+        """Remove the producers of a closed connection."""
         for _ in self.leave(channel):
             pass
 
     def leave(self, channel: Connected) -> Iterator[None]:
-        """The same, one group a step."""
+        """As :meth:`channel_closed`, one group a step."""
         for group in self._members.of(channel):
             self.unregister(group, channel)
             yield
 
     def expire(self, now_ms: int) -> None:
-        """Close the channels of producers that were silent for 120 s (scanNotActiveChannel)."""
+        """Close the channels of producers without a heartbeat for 120 s (scanNotActiveChannel)."""
         for group, channels in list(self._groups.items()):
             for client in list(channels.values()):
                 if now_ms - client.last_update_ms > EXPIRED_MS:

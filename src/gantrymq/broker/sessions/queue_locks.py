@@ -1,6 +1,6 @@
-"""Which client of a group may consume which queue, for consumers that keep the order.
+"""Locks of queues by clients of a group, for orderly consumers.
 
-Pure: whoever calls brings the time. Source: RebalanceLockManager.
+No I/O; times are arguments. Source: RebalanceLockManager.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from gantrymq.broker.names import MAX_LENGTH as MAX_NAME_LENGTH
 from gantrymq.model.message_queue import MessageQueue
 
 LOCK_MAX_LIVE_MS = 60_000  # rocketmq.broker.rebalance.lockMaxLiveTime
-MAX_LOCKS = 100_000  # of all groups; beyond it no further queue is locked
+MAX_LOCKS = 100_000  # of all groups; above it no further queue is locked
 
 
 class RebalanceLockManager:
-    """Locks by group and queue; one that was not renewed for 60 s is free again."""
+    """Locks by group and queue. A lock that was not renewed for 60 s is free."""
 
     def __init__(self, max_live_ms: int = LOCK_MAX_LIVE_MS) -> None:
         self._max_live_ms = max_live_ms
@@ -23,7 +23,7 @@ class RebalanceLockManager:
         self._count = 0
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str, now_ms: int) -> list[MessageQueue]:
-        """The queues that are the client's now (tryLockBatch)."""
+        """Lock queues for a client, or renew its locks. Returns the queues that it has locked (tryLockBatch)."""
         locks = self._groups.get(group, {})
         locked = []
         for queue in queues:
@@ -40,7 +40,7 @@ class RebalanceLockManager:
         return locked
 
     def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
-        """Let go what is the client's (unlockBatch)."""
+        """Release those of the queues that the client has locked (unlockBatch)."""
         locks = self._groups.get(group, {})
         for queue in queues:
             held = locks.get(queue)
@@ -51,7 +51,7 @@ class RebalanceLockManager:
             self._groups.pop(group, None)
 
     def expire(self, now_ms: int) -> None:
-        """Forget the locks that are over: those of consumers that ended without a word."""
+        """Remove expired locks of consumers that ended without unlocking."""
         live = {
             group: {queue: held for queue, held in locks.items() if not self._is_over(held, now_ms)}
             for group, locks in self._groups.items()
@@ -60,7 +60,7 @@ class RebalanceLockManager:
         self._count = sum(map(len, self._groups.values()))
 
     def is_all_expired(self, group: str, now_ms: int) -> bool:
-        """Whether nobody of the group holds a queue: then it does not consume in order."""
+        """Whether no client of the group holds a lock, so that the group does not consume in order."""
         return all(self._is_over(held, now_ms) for held in self._groups.get(group, {}).values())
 
     def _is_over(self, held: tuple[str, int], now_ms: int) -> bool:

@@ -1,1 +1,1 @@
-"""What the broker keeps under config/: topics, groups, offsets."""
+"""The tables that the broker keeps under config/: topics, groups, offsets."""

@@ -1,4 +1,4 @@
-"""Attributes of topics and groups: ``+name=value`` sets one, ``-name`` takes it away.
+"""Attributes of topics and groups: ``+name=value`` sets one, ``-name`` removes it.
 
 Source: AttributeUtil, AttributeParser, TopicAttributes, SubscriptionGroupAttributes.
 """
@@ -13,11 +13,11 @@ _MINUTES_A_MONTH = 30 * 24 * 60
 
 
 class WrongAttributeError(GantrymqError):
-    """An attribute is not known, or cannot have that value; the text is RocketMQ's."""
+    """An attribute is unknown, or its value is invalid. The text is RocketMQ's."""
 
 
 class Attribute(NamedTuple):
-    """``verify`` says what is wrong with a value, or None; one that is not changeable is set with its topic."""
+    """``verify`` returns why a value is invalid, or None. An attribute that is not changeable is set at creation."""
 
     changeable: bool
     verify: Callable[[str], str | None]
@@ -41,7 +41,8 @@ def _between(low: int, high: int) -> Callable[[str], str | None]:
     return verify
 
 
-_MESSAGE_TYPES = ("UNSPECIFIED", "MIXED", "TRANSACTION", "PRIORITY", "FIFO", "DELAY", "LITE", "NORMAL")  # as a HashSet
+# In the order of a HashSet.
+_MESSAGE_TYPES = ("UNSPECIFIED", "MIXED", "TRANSACTION", "PRIORITY", "FIFO", "DELAY", "LITE", "NORMAL")
 
 TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
     "queue.type": Attribute(changeable=False, verify=_one_of("queue.type", "BatchCQ", "SimpleCQ")),
@@ -56,7 +57,7 @@ GROUP_ATTRIBUTES: Mapping[str, Attribute] = {
 
 
 def parse_attributes(text: str | None) -> dict[str, str]:
-    """``+a=1,-b`` as a table whose keys keep their sign; raises WrongAttributeError."""
+    """Parse ``+a=1,-b`` into a table whose keys keep their sign. Raises WrongAttributeError."""
     table: dict[str, str] = {}
     for entry in (text or "").split(","):
         if not entry:
@@ -76,7 +77,7 @@ def parse_attributes(text: str | None) -> dict[str, str]:
 def alter(
     known: Mapping[str, Attribute], current: Mapping[str, str], changes: Mapping[str, str], *, create: bool
 ) -> dict[str, str]:
-    """``current`` after ``changes``, whose keys carry + or -; it stays as it is. Raises WrongAttributeError."""
+    """A copy of ``current`` with ``changes``, whose keys begin with + or -. Raises WrongAttributeError."""
     result = dict(current)
     seen: set[str] = set()
     for key, value in changes.items():

@@ -1,4 +1,4 @@
-"""How far each consumer group is with each queue.
+"""The offsets of each consumer group by queue.
 
 Thread rule: the event loop's thread.
 
@@ -22,9 +22,9 @@ from gantrymq.remoting.bodies.topic import DataVersion
 
 SEPARATOR = "@"
 MAX_ENTRIES = 500_000
-_ENTRIES_OF_A_KEY = 2  # what a group's place at a topic takes in memory, beside those of its queues
+_ENTRIES_OF_A_KEY = 2  # the memory of a pair of topic and group, beside that of its queues
 _PARTS = 2
-# The rooms of the hash maps that RocketMQ writes groupTopicMap from: their order follows from them.
+# The capacities of the hash maps from which RocketMQ writes groupTopicMap; they determine its order.
 _GROUPS_AT_FIRST, _TOPICS_AT_FIRST = 128, 8
 
 _Table = dict[str, dict[int, int]]
@@ -36,10 +36,10 @@ def offset_key(topic: str, group: str) -> str:
 
 
 class ConsumerOffsetManager:
-    """Committed, pulled and reset offsets. ``edits`` counts changes, for whoever keeps it on disk.
+    """Committed, pulled and reset offsets. ``edits`` counts changes, so that a caller can see whether to save.
 
-    A reset offset stands until the consumer's next pull has been sent there; until then what the consumer commits for
-    that queue is passed over (useServerSideResetOffset). In RocketMQ a restart forgets it.
+    A reset offset is kept until the consumer's next pull has been moved to it. Until then the consumer's commits for
+    that queue are ignored (useServerSideResetOffset). RocketMQ forgets it at a restart.
     """
 
     def __init__(self, config: LiveConfig, clock: Clock) -> None:
@@ -49,16 +49,16 @@ class ConsumerOffsetManager:
         self._pulled: _Table = {}
         self._reset: _Table = {}
         self.edits = self._commits = 0
-        self._entries, self._has_removed = 0, False  # what was removed is left out when there are too many
+        self._entries, self._has_removed = 0, False  # removed entries are subtracted only when the limit is reached
 
     def __len__(self) -> int:
-        """How many queues have an offset."""
+        """The number of queues with a committed offset."""
         return sum(map(len, self._offsets.values()))
 
     # One queue
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """The committed offset, or where it was reset to; -1 where there is none."""
+        """The committed or reset offset; -1 without one."""
         key = offset_key(topic, group)
         if self._reset and self._config.broker.use_server_side_reset_offset:
             reset = self._reset.get(key, {}).get(queue_id)
@@ -67,7 +67,7 @@ class ConsumerOffsetManager:
         return self._offsets.get(key, {}).get(queue_id, -1)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note how far the group has consumed. Raises RemotingError where there are too many queues with an offset."""
+        """Record a committed offset. Raises RemotingError if too many queues have one."""
         key = offset_key(topic, group)
         queues = self._offsets.get(key)
         if queues is None or queue_id not in queues:
@@ -77,7 +77,7 @@ class ConsumerOffsetManager:
         self._committed()
 
     def _has_room(self, table: _Table, key: str, queues: int = 1) -> bool:
-        """Whether the limit leaves room for this many more queues with an offset; if it does, they are counted."""
+        """Whether the limit allows this many more queues with an offset. If it does, they are counted."""
         wanted = queues + (0 if key in table else _ENTRIES_OF_A_KEY)
         if self._entries + wanted > MAX_ENTRIES and self._has_removed:
             self._entries, self._has_removed = self._count(), False
@@ -95,24 +95,24 @@ class ConsumerOffsetManager:
         return sum(len(queues) + _ENTRIES_OF_A_KEY for table in tables for queues in table.values())
 
     def query_pulled(self, group: str, topic: str, queue_id: int) -> int:
-        """How far the group has pulled; the committed offset where it never did."""
+        """The pulled offset, or the committed one if the group has not pulled."""
         pulled = self._pulled.get(offset_key(topic, group), {}).get(queue_id)
         return self.query(group, topic, queue_id) if pulled is None else pulled
 
     def commit_pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note how far the group has pulled."""
+        """Record a pulled offset."""
         key = offset_key(topic, group)
         queues = self._pulled.get(key)
         if queues is None or queue_id not in queues:
             if not self._has_room(self._pulled, key):
-                return  # only tools look at it
+                return  # only administrative tools read it
             queues = self._pulled.setdefault(key, {})
         if queues.get(queue_id) != offset:
             queues[queue_id] = offset
             self.edits += 1
 
     def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Send the group's next pull of this queue to ``offset``. Raises RemotingError as :meth:`commit` does."""
+        """Move the group's next pull of this queue to ``offset``. Raises RemotingError as :meth:`commit` does."""
         if not topic or not group or queue_id < 0 or offset < 0:
             return
         key = offset_key(topic, group)
@@ -123,11 +123,11 @@ class ConsumerOffsetManager:
         self.edits += 1
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether a reset waits for the next pull."""
+        """Whether a reset offset waits for the next pull."""
         return queue_id in self._reset.get(offset_key(topic, group), ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Where the next pull is to go instead, once."""
+        """Remove and return the reset offset for the next pull; None without one."""
         if not self._reset:
             return None
         queues = self._reset.get(offset_key(topic, group))
@@ -137,9 +137,10 @@ class ConsumerOffsetManager:
         return taken
 
     def set_back(self, group: str, topic: str, queue_id: int, end: int) -> None:
-        """The store has set a group that was ahead of its queue back to the queue's ``end``, in the file too.
+        """Record that the store has set a group that was ahead of its queue back to the queue's ``end``, in the file
+        too.
 
-        Members that are connected again know an offset from before: their next pull is sent to ``end``, as by a reset.
+        Connected members still have the old offset, so their next pull is moved to ``end``, as by a reset.
         """
         for table in (self._offsets, self._reset):
             queues = table.get(offset_key(topic, group), {})
@@ -152,22 +153,22 @@ class ConsumerOffsetManager:
     # Topics and groups
 
     def of(self, group: str, topic: str) -> dict[int, int] | None:
-        """The committed offsets of a group on a topic, by queue; None where there are none."""
+        """The committed offsets of a group on a topic, by queue; None if it has none."""
         return self._offsets.get(offset_key(topic, group))
 
     def items(self) -> Iterable[tuple[str, str, dict[int, int]]]:
-        """(topic, group, offsets by queue) of all that is well-formed."""
+        """(topic, group, offsets by queue) for every well-formed key."""
         for key, queues in list(self._offsets.items()):
             parts = key.split(SEPARATOR)
             if len(parts) == 2:
                 yield parts[0], parts[1], queues
 
     def topics_of(self, group: str) -> set[str]:
-        """The topics that a group has offsets on (whichTopicByConsumer)."""
+        """The topics on which a group has offsets (whichTopicByConsumer)."""
         return {_parts(key)[0] for key in _keys(self._offsets, group=group)}
 
     def topics_by_group(self) -> dict[str, set[str]]:
-        """The topics that each group has offsets on."""
+        """The topics on which each group has offsets."""
         found: dict[str, set[str]] = {}
         for topic, group, _ in self.items():
             found.setdefault(group, set()).add(topic)
@@ -178,10 +179,10 @@ class ConsumerOffsetManager:
         return {_parts(key)[1] for key in _keys(self._offsets, topic=topic)}
 
     def clone(self, source: str, target: str, topic: str, *, is_connected: bool = False) -> None:
-        """Let one group begin where another is.
+        """Copy the offsets of one group to another.
 
-        A reset that waits for ``target`` is older, and dropped. Where the group ``is_connected`` its next pulls are
-        sent there, as by a reset: its members would commit their own offsets over the new ones.
+        A waiting reset of ``target`` is older, and is dropped. If the group ``is_connected``, its next pulls are moved
+        to the new offsets, as by a reset: otherwise its members would overwrite them with their own.
         """
         offsets, key = self._offsets.get(offset_key(topic, source)), offset_key(topic, target)
         if offsets is not None:
@@ -193,15 +194,15 @@ class ConsumerOffsetManager:
             self._committed()
 
     def remove_group(self, group: str) -> None:
-        """Forget a group (removeOffset)."""
+        """Delete the offsets of a group (removeOffset)."""
         for table in (self._offsets, self._pulled, self._reset):
             self._remove(table, _keys(table, group=group))
 
     def remove_topic(self, topic: str, connected: Iterable[str] = ()) -> None:
-        """Forget a topic (cleanOffsetByTopic).
+        """Delete the offsets of a topic (cleanOffsetByTopic).
 
-        Consumers of the ``connected`` groups go on with their old offsets. These groups are reset to 0, so that no old
-        offset counts in a topic of the same name that is created later.
+        Consumers of the ``connected`` groups continue with their old offsets. These groups are reset to 0, so that no
+        old offset applies to a topic of the same name that is created later.
         """
         resets = dict[str, dict[int, int]]()
         for group in connected:
@@ -216,9 +217,9 @@ class ConsumerOffsetManager:
     def least_of_all_groups(
         self, topic: str, min_offset: Callable[[str, int], int], without: Iterable[str] = ()
     ) -> dict[int, int]:
-        """The lowest offset that any group is at, by queue (queryMinOffsetInAllGroup).
+        """The lowest offset of all groups, by queue (queryMinOffsetInAllGroup).
 
-        RocketMQ forgets the groups ``without``, for good, as a side effect; here they are only left out.
+        The groups in ``without`` are left out. RocketMQ also deletes their offsets, as a side effect.
         """
         left_out, least = set(without), dict[int, int]()
         for key in _keys(self._offsets, topic=topic):
@@ -236,7 +237,7 @@ class ConsumerOffsetManager:
         self.edits += len(keys)
 
     def forget_resets(self, is_needed: Callable[[str, str], bool]) -> None:
-        """Drop what waits for the next pull of groups that will not pull: ``is_needed(topic, group)`` says which do."""
+        """Drop reset offsets of groups that will not pull. ``is_needed(topic, group)`` says which groups will."""
         useless = [key for key in self._reset if len(parts := _parts(key)) == _PARTS and not is_needed(*parts)]
         self._remove(self._reset, useless)
         for key in [key for key, queues in self._reset.items() if not queues]:
@@ -248,26 +249,28 @@ class ConsumerOffsetManager:
         if self._commits % self._config.broker.consumer_offset_update_version_step == 0:
             self._version.next()
 
-    # What is kept and sent
+    # Saving and sending
 
     def to_body(self) -> ConsumerOffsetSerializeWrapper:
-        """All committed offsets, as they are now."""
+        """All current committed offsets."""
         table = {key: dict(queues) for key, queues in self._offsets.items()}
         return ConsumerOffsetSerializeWrapper(offset_table=table, data_version=self._version.value)
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Makes what consumerOffset.json holds of the tables as they are now; on any thread."""
+        """A function that makes the content of consumerOffset.json from the current tables.
+        It may run on any thread.
+        """
         resets = {key: queues for key, queues in self._reset.items() if queues}
         return partial(
             _to_json, self._version.value, _copy(self._offsets), _copy(self._pulled), _copy(resets)
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
-        """What consumerOffset.json holds."""
+        """The content of consumerOffset.json."""
         return self.snapshot()()
 
     def load(self, value: dict[str, Any]) -> None:
-        """Take over what consumerOffset.json held; raises msgspec.ValidationError."""
+        """Load the content of consumerOffset.json. Raises msgspec.ValidationError."""
         kept = msgspec.convert(value, ConsumerOffsetSerializeWrapper, strict=False)
         self._offsets = kept.offset_table
         self._pulled = msgspec.convert(value.get("pullOffsetTable", {}), _Table, strict=False)
@@ -278,7 +281,9 @@ class ConsumerOffsetManager:
 
 
 def _keys(table: _Table, *, topic: str = "", group: str = "") -> list[str]:
-    """The well-formed keys of a topic or of a group; by their ends, for there may be 100,000 of others."""
+    """The well-formed keys of a topic or of a group.
+    Compared by prefix and suffix, as there may be 100,000 other keys.
+    """
     begin, end = topic and topic + SEPARATOR, group and SEPARATOR + group
     return [key for key in table if key.startswith(begin) and key.endswith(end) and key.count(SEPARATOR) == 1]
 

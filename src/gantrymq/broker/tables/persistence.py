@@ -1,7 +1,7 @@
-"""The broker's tables on disk, under ``config/``: each is written as a whole when it has changed.
+"""The broker's tables on disk, under ``config/``. A changed table is written as a whole.
 
-The table is copied on the event loop and written by a thread, so that no request waits for the disk. The decoders that
-read the tables at a start are also used by tools that check a store without a broker.
+The table is copied on the event loop and written by a thread, so that no request waits for the disk. Tools that check a
+store without a broker use the same decoders as the broker's start.
 
 Source: ConfigManager, BrokerPathConfigHelper.
 """
@@ -33,7 +33,7 @@ log = get_logger("gantrymq.broker")
 
 
 class Table(Protocol):
-    """What is kept."""
+    """A table that is saved."""
 
     @property
     def edits(self) -> int:
@@ -41,11 +41,11 @@ class Table(Protocol):
         ...
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Makes the table as it stands in its file, as it is now. It may be called later, and on another thread."""
+        """A function that makes the file's content from the current table. It may run later, and on another thread."""
         ...
 
     def load(self, value: dict[str, Any]) -> None:
-        """Take over what the file held."""
+        """Load the file's content."""
         ...
 
 
@@ -67,20 +67,20 @@ class ConfigPersistence:
         self._locks = {one.name: asyncio.Lock() for one in tables}
 
     def load(self) -> None:
-        """Read every file that is there, or what stood in it before where it is missing or blank.
+        """Read every file, or its previous version if it is missing or blank.
 
-        Raises StoreError where it does not hold its table: a start with the older one, or with an empty one, would
-        lose what an operator wrote into it with the next save.
+        Raises StoreError if a file does not contain its table. A start with the previous or an empty table would
+        overwrite the operator's edits at the next save.
         """
         for name, file in self._files.items():
             _load(self._tables[name], file)
 
     def is_saved(self, name: str) -> bool:
-        """Whether the file has what the table has."""
+        """Whether the file has the current table."""
         return self._saved[name] == self._tables[name].edits
 
     async def save(self, name: str) -> None:
-        """Bring the file up to date; returns when that is durable. Raises DiskFullError."""
+        """Write the file if the table has changed. Returns when the file is durable. Raises DiskFullError."""
         async with self._locks[name]:
             table = self._tables[name]
             edits = table.edits
@@ -91,17 +91,18 @@ class ConfigPersistence:
             self._saved[name] = edits
 
     async def save_all(self) -> None:
-        """Bring every file up to date; what fails is reported, and tried again the next time."""
+        """Write every changed file. A failure is logged, and retried by the next call."""
         for name in self._files:
             try:
                 await self.save(name)
             except (OSError, GantrymqError) as error:
                 log.error("a configuration file cannot be written", file=name, reason=str(error))
-            except Exception:  # whatever it was: the other tables are saved, and the store of a broker that ends closes
+            # Whatever the error is, the other tables are saved, and a broker that ends closes its store.
+            except Exception:
                 log.exception("a configuration file cannot be written", file=name)
 
     def close(self) -> None:
-        """End the thread; save first."""
+        """End the writing thread. Save first."""
         self._writer.shutdown()
 
 
@@ -141,7 +142,7 @@ TableDecoders = dict[str, Callable[[dict[str, Any]], None]]
 
 
 def table_decoders() -> TableDecoders:
-    """By the name of its file, what takes over a table; raises ValueError or GantrymqError for one of a wrong shape."""
+    """The function that loads each table, by file name. It raises ValueError or GantrymqError for a wrong shape."""
     config, clock = LiveConfig(), SystemClock()
     return {
         TOPICS: TopicConfigManager(config, clock).load,

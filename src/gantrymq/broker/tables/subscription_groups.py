@@ -1,4 +1,4 @@
-"""The consumer groups of a broker, and which topics each is forbidden.
+"""The consumer groups of a broker, and the topics that each may not read.
 
 Thread rule: the event loop's thread.
 
@@ -27,7 +27,7 @@ MAX_FORBIDDEN = 50_000  # topics of all groups together
 
 
 class SubscriptionGroupManager:
-    """The table of groups. ``edits`` counts changes, for whoever keeps it on disk."""
+    """The table of groups. ``edits`` counts changes, so that a caller can see whether to save."""
 
     def __init__(self, config: LiveConfig, clock: Clock) -> None:
         self._config = config
@@ -43,7 +43,7 @@ class SubscriptionGroupManager:
 
     @property
     def version(self) -> DataVersion:
-        """How new the table is."""
+        """The version of the table."""
         return self._version.value
 
     def __contains__(self, group: str) -> bool:
@@ -51,7 +51,7 @@ class SubscriptionGroupManager:
         return group in self._table
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group, made where autoCreateSubscriptionGroup lets it be, else None (findSubscriptionGroupConfig)."""
+        """The group; created if autoCreateSubscriptionGroup allows it, else None (findSubscriptionGroupConfig)."""
         found = self._table.get(group)
         if found is not None:
             return found
@@ -66,7 +66,7 @@ class SubscriptionGroupManager:
         return created
 
     def update(self, groups: list[SubscriptionGroupConfig]) -> None:
-        """Make or alter groups; their attributes are changes. Raises WrongAttributeError."""
+        """Create or change groups. Their attributes are changes. Raises WrongAttributeError."""
         ready = []
         for group in groups:
             old = self._table.get(str(group.group_name))
@@ -81,7 +81,7 @@ class SubscriptionGroupManager:
         self._edited()
 
     def delete(self, group: str) -> bool:
-        """Forget a group; whether it was there."""
+        """Delete a group. Returns whether it existed."""
         was_forbidden = self._forbidden.pop(group, None) is not None
         was_there = self._table.pop(group, None) is not None
         if was_there or was_forbidden:
@@ -89,13 +89,13 @@ class SubscriptionGroupManager:
         return was_there
 
     def is_forbidden(self, group: str, topic: str, index: int) -> bool:
-        """Whether the bit ``index`` of what the group may not do with the topic is set."""
+        """Whether bit ``index`` of the group's forbidden operations on the topic is set."""
         return bool(self._forbidden.get(group, {}).get(topic, 0) >> index & 1)
 
     def set_forbidden(self, group: str, topic: str, index: int, *, forbidden: bool) -> None:
-        """Set or clear that bit. What else is forbidden to the group stays, where RocketMQ clears all of it.
+        """Set or clear that bit. Other bits of the group stay; RocketMQ clears all of them.
 
-        Raises RemotingError where too much is forbidden.
+        Raises RemotingError at the limit of forbidden topics.
         """
         names.require_short("group", group)
         names.require_short("topic", topic)
@@ -118,7 +118,9 @@ class SubscriptionGroupManager:
         self.edits += 1
 
     def to_body(self, groups: list[SubscriptionGroupConfig] | None = None) -> SubscriptionGroupWrapper:
-        """The table, or some of it, with its version. All of it has what is forbidden to groups not made yet, too."""
+        """The table, or some of it, with its version. The whole table includes what groups that do not exist yet may
+        not do.
+        """
         chosen = self._table if groups is None else {str(one.group_name): one for one in groups}
         forbidden = {name: dict(table) for name, table in self._forbidden.items() if groups is None or name in chosen}
         return SubscriptionGroupWrapper(
@@ -126,15 +128,17 @@ class SubscriptionGroupManager:
         )
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Makes what subscriptionGroup.json holds of the table as it is now; on any thread."""
+        """A function that makes the content of subscriptionGroup.json from the current table.
+        It may run on any thread.
+        """
         return partial(persisted, self.to_body())
 
     def to_json(self) -> dict[str, Any]:
-        """What subscriptionGroup.json holds."""
+        """The content of subscriptionGroup.json."""
         return self.snapshot()()
 
     def load(self, value: dict[str, Any]) -> None:
-        """Take over what subscriptionGroup.json held; raises msgspec.ValidationError."""
+        """Load the content of subscriptionGroup.json. Raises msgspec.ValidationError."""
         kept = msgspec.convert(value, SubscriptionGroupWrapper, strict=False)
         self._table = kept.subscription_group_table | {
             name: one for name, one in self._table.items() if name not in kept.subscription_group_table

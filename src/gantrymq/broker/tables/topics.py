@@ -1,4 +1,4 @@
-"""The topics of a broker: what is configured, what the system needs, what a first send creates.
+"""The topics of a broker: configured ones, system topics, and those created by a first send.
 
 Thread rule: the event loop's thread.
 
@@ -43,19 +43,19 @@ def describe(topic: TopicConfig) -> str:
 
 
 def wrong_queues(topic: str, count: int) -> str | None:
-    """Why a topic cannot have so many queues; None where it can."""
+    """Why a topic cannot have ``count`` queues; None if it can."""
     if count <= MOST_QUEUES:
         return None
     return f"The topic[{topic}] has {count} queues, more than {MOST_QUEUES} that a topic can have."
 
 
 def being_deleted(topic: str) -> str:
-    """The remark of SYSTEM_BUSY: a message stored now would be removed with the topic's old queues."""
+    """The remark of SYSTEM_BUSY: a message stored now would be deleted with the topic's old queues."""
     return f"topic[{topic}] is being deleted, try again"
 
 
 def queue_ids(topic: str, count: int) -> range:
-    """The numbers of a topic's queues; raises RemotingError for more than a topic can have, which a file may say."""
+    """The numbers of a topic's queues. Raises RemotingError if a file claims more than a topic can have."""
     wrong = wrong_queues(topic, count)
     if wrong is not None:
         raise RemotingError(wrong)
@@ -63,9 +63,9 @@ def queue_ids(topic: str, count: int) -> range:
 
 
 class TopicConfigManager:
-    """The table of topics. ``changed(made)`` is told that it has to be registered, and which topics are new in it.
+    """The table of topics. ``changed(made)`` is called when it must be registered, with the names of new topics.
 
-    ``edits`` counts changes: whoever keeps the table on disk compares it.
+    ``edits`` counts changes, so that a caller can see whether to save the table.
     """
 
     def __init__(self, config: LiveConfig, clock: Clock, changed: Callable[[list[str]], None] = lambda _: None) -> None:
@@ -73,7 +73,7 @@ class TopicConfigManager:
         self._version = TableVersion(clock)
         self._table: dict[str, TopicConfig] = {}
         self.system_topics = set(names.SYSTEM_TOPICS)
-        self.going: set[str] = set()  # being deleted; not created again before their messages are gone
+        self.going: set[str] = set()  # being deleted; not created again before their messages are deleted
         self.edits = 0
         for topic in self._system_topics():
             self._table[str(topic.topic_name)] = topic
@@ -100,10 +100,10 @@ class TopicConfigManager:
         yield _topic(names.ROCKSDB_TRANS_HALF_TOPIC, 1)
         yield _topic(names.ROCKSDB_TRANS_OP_HALF_TOPIC, 1)
 
-    # What is asked
+    # Queries
 
     def get(self, topic: str) -> TopicConfig | None:
-        """The topic's configuration, or None (selectTopicConfig). It is not to be changed by who gets it."""
+        """The topic's configuration, or None (selectTopicConfig). The caller must not change it."""
         return self._table.get(topic)
 
     def __contains__(self, topic: str) -> bool:
@@ -117,7 +117,7 @@ class TopicConfigManager:
 
     @property
     def version(self) -> DataVersion:
-        """How new the table is."""
+        """The version of the table."""
         return self._version.value
 
     def is_order_topic(self, topic: str) -> bool:
@@ -129,10 +129,10 @@ class TopicConfigManager:
         """Whether a topic is RocketMQ's own."""
         return topic in self.system_topics or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
 
-    # What changes it
+    # Changes
 
     def create_by_send(self, topic: str, default_topic: str, queue_nums: int, sys_flag: int) -> TopicConfig | None:
-        """The topic that a send asks for, after the pattern of ``default_topic``; None where that lets nobody inherit.
+        """Create a topic for a send, with ``default_topic`` as template. None if the template may not be inherited.
 
         (createTopicInSendMessageMethod)
         """
@@ -153,12 +153,12 @@ class TopicConfigManager:
     def create_for_group(
         self, topic: str, queue_nums: int, *, order: bool | None = None, sys_flag: int = 0
     ) -> TopicConfig | None:
-        """A group's retry or dead letter topic, made where it is missing; None while it is being deleted.
+        """A group's retry or dead letter topic, created if missing. None while it is being deleted.
 
         (createTopicInSendMessageBackMethod)
 
-        ``order`` None leaves that of a topic that is there. RocketMQ takes the mark away with every message that comes
-        back, and sets it again with the next heart-beat.
+        ``order`` None keeps the mark of an existing topic. RocketMQ removes the mark with every message that is sent
+        back, and sets it again with the next heartbeat.
         """
         found = self._table.get(topic)
         if found is not None:
@@ -174,9 +174,9 @@ class TopicConfigManager:
         return created
 
     def grow_for_group(self, topic: str, queue_nums: int) -> bool:
-        """Give a group's retry topic more queues, where it is there and has fewer; whether it was changed.
+        """Increase the queues of a group's retry topic if it has fewer. Returns whether it was changed.
 
-        It never loses queues: what lies in them is still to be consumed.
+        The number is never reduced, because messages in the queues must still be consumed.
         """
         found = self._table.get(topic)
         if found is None or min(found.read_queue_nums, found.write_queue_nums) >= queue_nums:
@@ -186,7 +186,7 @@ class TopicConfigManager:
         return True
 
     def update(self, topics: list[TopicConfig]) -> None:
-        """Make or alter topics; their attributes are changes, ``+name`` and ``-name``. Raises WrongAttributeError.
+        """Create or change topics. Their attributes are changes, ``+name`` and ``-name``. Raises WrongAttributeError.
 
         (updateTopicConfigList)
         """
@@ -201,7 +201,7 @@ class TopicConfigManager:
         self._put(ready)
 
     def set_order(self, topics: Iterable[str]) -> None:
-        """Mark topics as ordered that the name server's ORDER_TOPIC_CONFIG names (updateOrderTopicConfig)."""
+        """Mark topics as ordered that are in the name server's ORDER_TOPIC_CONFIG (updateOrderTopicConfig)."""
         for name in topics:
             found = self._table.get(name)
             if found is not None and not found.order:
@@ -210,13 +210,13 @@ class TopicConfigManager:
                 self.edits += 1
 
     def renew(self) -> None:
-        """What is registered is another although no topic is: the broker's permission."""
+        """Register again although no topic changed, because the broker's permission did."""
         self._version.next()
         self.edits += 1
         self._changed([])
 
     def delete(self, topic: str) -> bool:
-        """Forget a topic; whether it was there."""
+        """Delete a topic. Returns whether it existed."""
         if self._table.pop(topic, None) is None:
             return False
         self._version.next()
@@ -234,7 +234,7 @@ class TopicConfigManager:
         self.edits += 1
         self._changed(made)
 
-    # What is kept and sent
+    # Saving and sending
 
     def to_body(self, topics: Iterable[TopicConfig] | None = None) -> TopicConfigSerializeWrapper:
         """The table, or some of it, with its version."""
@@ -242,15 +242,15 @@ class TopicConfigManager:
         return TopicConfigSerializeWrapper(topic_config_table=dict(chosen), data_version=self._version.value)
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Makes what topics.json holds of the table as it is now; on any thread."""
+        """A function that makes the content of topics.json from the current table. It may run on any thread."""
         return partial(persisted, self.to_body())
 
     def to_json(self) -> dict[str, Any]:
-        """What topics.json holds."""
+        """The content of topics.json."""
         return self.snapshot()()
 
     def load(self, value: dict[str, Any]) -> None:
-        """Take over what topics.json held; raises RemotingCommandError or msgspec.ValidationError."""
+        """Load the content of topics.json. Raises RemotingCommandError or msgspec.ValidationError."""
         kept = msgspec.convert(value, TopicConfigSerializeWrapper, strict=False)
         self._table = kept.topic_config_table | {
             name: one for name, one in self._table.items() if name not in kept.topic_config_table

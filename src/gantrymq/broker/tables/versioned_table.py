@@ -1,8 +1,8 @@
-"""A table in the shape of RocketMQ's configuration files, and its version.
+"""A table in the format of RocketMQ's configuration files, and its version.
 
-The fields of an object stand in the order of their names, and null fields are left out. The entries of a map keep the
-order in which they came; after a load that is the order of the file. Keys that are numbers stay numbers. Name servers
-and slaves compare versions to see which table is newer.
+The fields of an object are sorted by name, and null fields are left out. The entries of a map keep their order of
+insertion; after a load that is the order of the file. Numeric keys stay numbers. Name servers and slaves compare
+versions to find the newer table.
 
 Source: DataVersion, RemotingSerializable over fastjson2.
 """
@@ -20,19 +20,19 @@ from gantrymq.remoting.bodies.topic import DataVersion
 
 
 class TableVersion:
-    """The version of a table that changes. ``value`` is replaced, never changed, so that it may be kept."""
+    """The version of a table. ``value`` is replaced and never changed, so it may be kept."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.value = DataVersion(timestamp=clock.now_ms())
 
     def next(self) -> None:
-        """The table has changed."""
+        """Set the next version, because the table has changed."""
         self.value = DataVersion(timestamp=self._clock.now_ms(), counter=self.value.counter + 1)
 
 
 def persisted(value: Any) -> Any:
-    """A body, or what one holds, as dicts and lists that share nothing with it."""
+    """A body, or a part of one, as new dicts and lists."""
     if isinstance(value, msgspec.Struct):
         names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
         fields = {name: getattr(value, field) for name, field in sorted(names)}
@@ -45,7 +45,7 @@ def persisted(value: Any) -> Any:
 
 
 def in_hash_map_order(keys: Iterable[str], size: int) -> list[str]:
-    """The order in which a java.util.HashMap, made with room for ``size`` (a power of two), gives its keys back."""
+    """The keys in the order of a java.util.HashMap with initial capacity ``size`` (a power of two)."""
     given = list(keys)
     while len(given) > size * 3 // 4:
         size *= 2
