@@ -24,7 +24,7 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a directory. ``size_bytes`` is 0 for a directory; a link has the values of its target.
+    """One name in a directory. ``size_bytes`` is 0 for a directory. A link has the values of its target.
 
     ``is_special``: a socket, a pipe or a device. Opening one may block for ever.
     """
@@ -58,7 +58,7 @@ class File(Protocol):
         ...
 
     def identity(self) -> Identity:
-        """Which file is open."""
+        """The identity of the open file."""
         ...
 
     def read_at(self, position: int, length: int) -> bytes:
@@ -66,10 +66,10 @@ class File(Protocol):
         ...
 
     def view(self, position: int, length: int, *, read_ahead: bool = True) -> Bytes:
-        """As :meth:`read_at`, as a read-only array; a part of a mapping if possible.
+        """Like :meth:`read_at`, as a read-only array; a part of a mapping if possible.
 
-        The bytes are in memory, so a disk that cannot read them is an error here, as in read_at. Without
-        ``read_ahead`` nothing behind them is read: :meth:`data_from` does not count pages in memory as a hole.
+        The bytes are in memory, so an unreadable disk is an error here, as in read_at. Without ``read_ahead`` no bytes
+        behind them are read, because :meth:`data_from` does not count pages in memory as a hole.
         """
         ...
 
@@ -85,14 +85,14 @@ class File(Protocol):
         ...
 
     def write_past_cache(self, position: int, data: bytes | memoryview) -> None:
-        """As :meth:`write_at`, bypassing the page cache if possible.
+        """Like :meth:`write_at`, bypassing the page cache if possible.
 
         For whole pages (4096 bytes) in page-aligned memory that are not read soon.
         """
         ...
 
     def zero(self, position: int, length: int) -> None:
-        """Make the bytes read as zeros; the size of the file stays."""
+        """Make the bytes read as zeros. The size of the file does not change."""
         ...
 
     def resize(self, size_bytes: int) -> None:
@@ -118,7 +118,7 @@ class File(Protocol):
         ...
 
     def lost_in(self, position: int, length: int) -> DiskError | None:
-        """The error of the first of these bytes that reads as zero because the disk cannot read it.
+        """The error of the first of these bytes that reads as zero because the disk cannot read it, or None.
 
         Always None except in a view that continues without such bytes; other files raise the error on a read.
         """
@@ -167,7 +167,7 @@ class FileSystem(Protocol):
     """
 
     def open(self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None) -> File:
-        """Open a file; with ``create`` make it if it is missing. Raises FileNotFoundError, StorePermissionError.
+        """Open a file; with ``create`` create it if it is missing. Raises FileNotFoundError, StorePermissionError.
 
         A new file gets the owner and mode of the existing file ``like``, as far as the process may set them.
         """
@@ -186,7 +186,7 @@ class FileSystem(Protocol):
         ...
 
     def make_directory(self, path: Path, *, synced: bool = True) -> None:
-        """Make a directory and its parents, durable if ``synced``. An existing one is fine."""
+        """Create a directory and its parents, durable if ``synced``. An existing one is fine."""
         ...
 
     def remove(self, path: Path) -> None:

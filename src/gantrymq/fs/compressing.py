@@ -1,4 +1,4 @@
-"""Whether a file system may compress data; then its free space does not say what fits.
+"""Tells whether a file system may compress data. Its free space then does not limit how much data fits.
 
 Thread rule: any thread.
 """

@@ -1,8 +1,8 @@
-"""Calls of the operating system by descriptor, with errors that name the file.
+"""System calls by descriptor, with errors that name the file.
 
-Errors that a person can act on become ours. Linux functions without a Python name are looked up in the C library; if it
-lacks one, the caller learns it or the call has no effect. Each call that Python has only on Linux has a plain fallback,
-which is slower and gives the same result.
+Errors that a person can act on are converted to this package's errors. Linux functions without a Python name are looked
+up in the C library; if it lacks one, the call reports that or has no effect. Each call that Python has only on Linux
+has a plain fallback, which is slower and gives the same result.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ _SYNC_FILE_RANGE_TAKES = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c
 
 @contextmanager
 def named_errors(path: Path, needed_bytes: int = 0, position: int | None = None) -> Iterator[None]:
-    """Convert the operating system's errors that a person can act on into ours; every other one names ``path``.
+    """Convert OSErrors that a person can act on to this package's errors.
+
+    Every other one gets ``path`` as its file name.
 
     ``position`` is the byte of the file that was being read.
     """
@@ -120,7 +122,9 @@ def open_descriptor(path: Path, flags: int) -> int:
 
 
 def _made_by_root(path: Path, flags: int) -> int:
-    """Make a new file as root, for the directory's owner; -1 if the name exists, because its owner must not change."""
+    """Create a new file as root, for the directory's owner; -1 if the name exists, because its owner must not
+    change.
+    """
     with _directory_of(path) as directory:
         try:
             fd = os.open(path.name, flags | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=directory)
@@ -131,7 +135,7 @@ def _made_by_root(path: Path, flags: int) -> int:
 
 
 def make_one_directory(path: Path) -> None:
-    """Make a directory below an existing one. One that another process made meanwhile is fine."""
+    """Create a directory below an existing one. One that another process created meanwhile is fine."""
     if os.geteuid() != 0:
         path.mkdir(exist_ok=True)
         return
@@ -144,7 +148,7 @@ def make_one_directory(path: Path) -> None:
             return
         fd = os.open(path.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
         try:
-            if not os.listdir(fd):  # otherwise it is another one, which replaced ours
+            if not os.listdir(fd):  # otherwise another directory has replaced the new one
                 inherit_owner(fd, directory)
         finally:
             os.close(fd)
@@ -161,7 +165,7 @@ def _directory_of(path: Path) -> Iterator[int]:
 
 
 def inherit_owner(fd: int, directory: int) -> None:
-    """Give what root made the owner and mode of its directory, so that the broker's user can open the store.
+    """Give a file or directory made by root the owner and mode of its directory, so that the broker's user can open it.
 
     Others get no write permission, even if they have it for the directory.
     """
@@ -238,7 +242,7 @@ def punch_hole(fd: int, position: int, length: int) -> bool:
 
 
 def populate(address: int, length: int) -> int:
-    """Read mapped pages into memory from ``address`` on; returns 0 or an error number (EINVAL before Linux 5.14)."""
+    """Read mapped pages from ``address`` on into memory. Returns 0 or an error number (EINVAL before Linux 5.14)."""
     return _advise(address, length, _MADV_POPULATE_READ)
 
 
@@ -268,7 +272,7 @@ def disable_read_ahead(fd: int, address: int, position: int, length: int) -> Non
 
 
 def _advise(address: int, length: int, advice: int) -> int:
-    """Not Python's madvise, which holds the interpreter's lock and would stop all other threads."""
+    """Call madvise without the GIL. Python's own madvise holds it, and would stop all other threads."""
     call = _of_libc(_MADVISE_TAKES, "madvise")
     if call is None:
         return errno.EINVAL

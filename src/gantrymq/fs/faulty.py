@@ -26,7 +26,7 @@ def broken_disk(path: Path) -> Exception:
 
 
 def sync_failed(path: Path, error: Exception) -> SyncFailedError:
-    """``error`` as a sync reports it."""
+    """``error`` as a SyncFailedError, which is what a sync raises."""
     return error if isinstance(error, SyncFailedError) else SyncFailedError(path, getattr(error, "reason", str(error)))
 
 
@@ -47,72 +47,72 @@ class FaultyFile:
         return self._inner.size()
 
     def identity(self) -> Identity:
-        """As the inner file."""
+        """Call the inner file."""
         return self._inner.identity()
 
     def read_at(self, position: int, length: int) -> bytes:
-        """As the inner file, or the error."""
+        """Call the inner file, or raise the error."""
         self._count("read_at", self.path)
         return self._inner.read_at(position, length)
 
     def view(self, position: int, length: int, *, read_ahead: bool = True) -> Bytes:
-        """As the inner file, or the error; counts as read_at."""
+        """Call the inner file, or raise the error. Counts as read_at."""
         self._count("read_at", self.path)
         return self._inner.view(position, length, read_ahead=read_ahead)
 
     def data_from(self, position: int) -> int:
-        """As the inner file; the disk is not used."""
+        """Call the inner file. Not counted, because the disk is not used."""
         return self._inner.data_from(position)
 
     def write_at(self, position: int, data: bytes | memoryview) -> None:
-        """As the inner file, or the error and nothing written."""
+        """Write to the inner file, or raise the error and write nothing."""
         self._count("write_at", self.path)
         self._inner.write_at(position, data)
 
     def write_past_cache(self, position: int, data: bytes | memoryview) -> None:
-        """As the inner file, or the error and nothing written."""
+        """Write to the inner file, or raise the error and write nothing."""
         self._count("write_at", self.path)
         self._inner.write_past_cache(position, data)
 
     def zero(self, position: int, length: int) -> None:
-        """As the inner file, or the error."""
+        """Call the inner file, or raise the error."""
         self._count("zero", self.path)
         self._inner.zero(position, length)
 
     def resize(self, size_bytes: int) -> None:
-        """As the inner file, or the error."""
+        """Call the inner file, or raise the error."""
         self._count("resize", self.path)
         self._inner.resize(size_bytes)
 
     def reserve(self, position: int, length: int, *, leave: int = 0) -> None:
-        """As the inner file, or the error."""
+        """Call the inner file, or raise the error."""
         self._count("reserve", self.path)
         self._inner.reserve(position, length, leave=leave)
 
     def map(self) -> Bytes:
-        """As the inner file, or the error."""
+        """Call the inner file, or raise the error."""
         self._count("map", self.path)
         return self._inner.map()
 
     def fetch(self, position: int, length: int) -> None:
-        """As the inner file, or the error; counts as read_at."""
+        """Call the inner file, or raise the error. Counts as read_at."""
         self._count("read_at", self.path)
         self._inner.fetch(position, length)
 
     def lost_in(self, position: int, length: int) -> DiskError | None:
-        """As the inner file."""
+        """Call the inner file."""
         return self._inner.lost_in(position, length)
 
     def release_pages(self, position: int, length: int) -> None:
-        """As the inner file; the disk is not used."""
+        """Call the inner file. Not counted, because the disk is not used."""
         self._inner.release_pages(position, length)
 
     def begin_sync(self) -> None:
-        """As the inner file; the sync reports errors."""
+        """Call the inner file. Not counted, because the sync reports errors."""
         self._inner.begin_sync()
 
     def sync(self) -> None:
-        """As the inner file, or the error; then nothing becomes durable, not by a later sync either."""
+        """Call the inner file, or raise the error. Then nothing becomes durable, not even by a later sync."""
         try:
             self._count("sync", self.path)
         except Exception as error:
@@ -122,16 +122,16 @@ class FaultyFile:
         self._inner.sync()
 
     def close(self) -> None:
-        """As the inner file."""
+        """Call the inner file."""
         self._inner.close()
 
 
 class FaultyFileSystem:
-    """``inner``, but operation number ``fail_at`` (from 1 on) raises ``error(path)``; see :class:`FileSystem`.
+    """``inner``, except that operation number ``fail_at`` (from 1 on) raises ``error(path)``; see :class:`FileSystem`.
 
-    ``operations`` are those so far, in order: after a run that was shorter than ``fail_at`` nothing failed.
-    ``fail_at`` may be set anew at any time, and ``keeps_failing`` says that all later ones fail too. ``see(number)``
-    is called before each operation.
+    ``operations`` are those so far, in order: if there are fewer than ``fail_at``, nothing failed. ``fail_at`` may be
+    changed at any time. With ``keeps_failing`` all later operations fail too. ``see(number)`` is called before each
+    operation.
     """
 
     def __init__(
@@ -161,45 +161,45 @@ class FaultyFileSystem:
             raise self.error(path)
 
     def open(self, path: Path, *, writable: bool = False, create: bool = False, like: Path | None = None) -> FaultyFile:
-        """As the inner file system, or the error."""
+        """Call the inner file system, or raise the error."""
         self._count("open", path)
         return FaultyFile(self.inner.open(path, writable=writable, create=create, like=like), self._count)
 
     def scan(self, path: Path) -> list[Entry]:
-        """As the inner file system, or the error."""
+        """Call the inner file system, or raise the error."""
         self._count("scan", path)
         return self.inner.scan(path)
 
     def exists(self, path: Path) -> bool:
-        """As the inner file system."""
+        """Call the inner file system."""
         return self.inner.exists(path)
 
     def identity(self, path: Path) -> Identity | None:
-        """As the inner file system."""
+        """Call the inner file system."""
         return self.inner.identity(path)
 
     def make_directory(self, path: Path, *, synced: bool = True) -> None:
-        """As the inner file system, or the error."""
+        """Call the inner file system, or raise the error."""
         self._count("make_directory", path)
         self.inner.make_directory(path, synced=synced)
 
     def remove(self, path: Path) -> None:
-        """As the inner file system, or the error."""
+        """Call the inner file system, or raise the error."""
         self._count("remove", path)
         self.inner.remove(path)
 
     def remove_directory(self, path: Path) -> None:
-        """As the inner file system, or the error."""
+        """Call the inner file system, or raise the error."""
         self._count("remove_directory", path)
         self.inner.remove_directory(path)
 
     def rename(self, source: Path, target: Path) -> None:
-        """As the inner file system, or the error."""
+        """Call the inner file system, or raise the error."""
         self._count("rename", source)
         self.inner.rename(source, target)
 
     def sync_directory(self, *paths: Path) -> None:
-        """As the inner file system, one by one, or the error."""
+        """Call the inner file system for each directory, or raise the error."""
         for path in paths:
             try:
                 self._count("sync_directory", path)
@@ -208,18 +208,18 @@ class FaultyFileSystem:
             self.inner.sync_directory(path)
 
     def can_rename(self, source: Path, target: Path) -> bool:
-        """As the inner file system."""
+        """Call the inner file system."""
         return self.inner.can_rename(source, target)
 
     def used_ratio(self, path: Path) -> float:
-        """As the inner file system."""
+        """Call the inner file system."""
         return self.inner.used_ratio(path)
 
     def free_bytes(self, path: Path) -> int | None:
-        """As the inner file system."""
+        """Call the inner file system."""
         return self.inner.free_bytes(path)
 
     def lock(self, path: Path, text: bytes) -> FileLock:
-        """As the inner file system, or the error."""
+        """Call the inner file system, or raise the error."""
         self._count("lock", path)
         return self.inner.lock(path, text)

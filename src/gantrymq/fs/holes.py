@@ -1,4 +1,6 @@
-"""Finds holes of files, to avoid reading them: a read of a hole makes Linux read ahead, often megabytes of zeros."""
+"""Finds holes of files, so that they are not read: a read of a hole makes Linux read ahead, often megabytes of
+zeros.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ _PAGE_BYTES = 4096
 
 
 def data_end(file: File, begin: int, end: int) -> int:
-    """The page where the hole at ``end`` begins: ``begin`` if all is a hole, ``end`` if there is none."""
+    """The page at which the hole before ``end`` begins: ``begin`` if the whole range is a hole, ``end`` if there is
+    none.
+    """
     low, high = begin // _PAGE_BYTES, -(-end // _PAGE_BYTES)  # no page from ``high`` on is known to be data
     if low < high and file.data_from(max((high - 1) * _PAGE_BYTES, begin)) < end:
         return end  # the usual case
@@ -22,6 +26,6 @@ def data_end(file: File, begin: int, end: int) -> int:
 
 
 def read_data(file: File, begin: int, length: int) -> bytes:
-    """``length`` bytes from ``begin``; the hole behind the last data is not read."""
+    """``length`` bytes from ``begin``. The hole behind the last data is filled with zeros without a read."""
     data = file.read_at(begin, data_end(file, begin, begin + length) - begin)
     return data.ljust(length, b"\0")

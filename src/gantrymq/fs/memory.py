@@ -53,7 +53,7 @@ class MemoryFile:
         return self._inode.live[position : position + length].tobytes()
 
     def view(self, position: int, length: int, *, read_ahead: bool = True) -> Bytes:
-        """A copy."""
+        """A copy of the bytes."""
         return np.frombuffer(self.read_at(position, length), np.uint8)
 
     def data_from(self, position: int) -> int:
@@ -70,7 +70,7 @@ class MemoryFile:
         self._inode.wrote(position, position + len(data))
 
     def write_past_cache(self, position: int, data: bytes | memoryview) -> None:
-        """As :meth:`write_at`; there is no cache."""
+        """Like :meth:`write_at`; there is no cache."""
         self.write_at(position, data)
 
     def zero(self, position: int, length: int) -> None:
@@ -104,17 +104,17 @@ class MemoryFile:
         return array
 
     def fetch(self, position: int, length: int) -> None:
-        """No effect: it is memory."""
+        """Does nothing: the bytes are in memory."""
 
     def lost_in(self, position: int, length: int) -> DiskError | None:
         """None: no byte can be lost."""
         return None
 
     def release_pages(self, position: int, length: int) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def begin_sync(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def sync(self) -> None:
         """Make bytes and length durable."""
@@ -129,7 +129,7 @@ class MemoryFile:
         self._inode.give_up()
 
     def close(self) -> None:
-        """No effect."""
+        """Does nothing."""
 
     def _written(self) -> MemoryInode:
         assert self._writable, f"{self._path} is open for reading only"
@@ -230,7 +230,7 @@ class MemoryFileSystem:
         return clone
 
     def can_rename(self, source: Path, target: Path) -> bool:
-        """Always: there is one disk."""
+        """Always True: there is one disk."""
         return True
 
     def used_ratio(self, path: Path) -> float:
@@ -297,7 +297,7 @@ class MemoryFileSystem:
         return Identity(0, id(inode), len(inode.live)) if inode is not None else None
 
     def make_directory(self, path: Path, *, synced: bool = True) -> None:
-        """Make a directory and its parents; if ``synced``, their names and all names beside them become durable."""
+        """Create a directory and its parents. If ``synced``, their names and all names beside them become durable."""
         with self._guard:
             for one in (*reversed(path.parents), path):
                 if not self.exists(one):

@@ -15,7 +15,7 @@ _Item = TypeVar("_Item", np.uint8, np.bool_)
 
 
 class MemoryInode:
-    """The live and the durable bytes of one file; ``reserved`` says which pages have space.
+    """The live and the durable bytes of one file. ``reserved`` has a flag for each page: whether its space is reserved.
 
     A directory is an inode without bytes.
     """
@@ -55,7 +55,10 @@ class MemoryInode:
             self.given_up.pop(page, None)
 
     def after_power_cut(self, length: int, chance: Callable[[int], NDArray[np.bool_]], unit_bytes: int) -> MemoryInode:
-        """The file after a power cut; ``chance(n)`` draws which of n unsynced units the disk kept."""
+        """The file after a power cut, with ``length`` bytes.
+
+        ``chance(n)`` draws which of n unsynced units the disk kept.
+        """
         content = resized(self.durable, length)
         newer, older = in_units(resized(self.live, length), unit_bytes), in_units(content, unit_bytes)
         dirty = np.flatnonzero((newer != older).any(axis=1))

@@ -29,14 +29,14 @@ _ZERO_STRETCH = 1 << 16
 
 
 class OverlayFile:
-    """A file of the view; see :class:`gantrymq.fs.api.File`. From the first write on its bytes are an array."""
+    """A file of the view; see :class:`gantrymq.fs.api.File`. From the first write on its bytes are in an array."""
 
     def __init__(self, path: Path, source: int | None, lost: LostPages | None = None) -> None:
         self._path = path
         self._source = source
         self._lost = lost
         self._array: Bytes | None = np.empty(0, np.uint8) if source is None else None
-        self._mapping: pages.Mapping | None = None  # of the array, unless that is anonymous memory
+        self._mapping: pages.Mapping | None = None  # the mapping behind the array, unless that is anonymous memory
         self._replaced: set[int] = set()  # the positions of lost pages that zeros have replaced
         self._guard = threading.RLock()
 
@@ -71,11 +71,11 @@ class OverlayFile:
         return array[position : position + length].tobytes()
 
     def view(self, position: int, length: int, *, read_ahead: bool = True) -> Bytes:
-        """A copy."""
+        """A copy of the bytes."""
         return np.frombuffer(self.read_at(position, length), np.uint8)
 
     def data_from(self, position: int) -> int:
-        """As of the real file while the view is unchanged; otherwise ``position``."""
+        """Like the real file while the view is unchanged; otherwise ``position``."""
         return position if self._array is not None else data_from(self._source_fd(), position)
 
     def write_at(self, position: int, data: bytes | memoryview) -> None:
@@ -115,7 +115,7 @@ class OverlayFile:
         self._array, self._mapping = grown, None
 
     def reserve(self, position: int, length: int, *, leave: int = 0) -> None:
-        """No effect: the view has no disk."""
+        """Does nothing: the view has no disk."""
 
     def map(self) -> Bytes:
         """The whole file as a writable array whose changes stay in this process."""
@@ -130,7 +130,7 @@ class OverlayFile:
             return self._array
 
     def fetch(self, position: int, length: int) -> None:
-        """Load mapped bytes into memory; bytes in anonymous memory need nothing."""
+        """Load mapped bytes into memory. Anonymous memory needs no loading."""
         end = position + length
         while (mapping := self._mapping) is not None and position < (end := min(end, mapping.size_bytes)):
             try:
@@ -142,7 +142,10 @@ class OverlayFile:
         return None
 
     def _go_without(self, lost: LostPages, mapping: pages.Mapping, error: DiskError, position: int) -> int:
-        """Replace the page at ``position`` by zeros; returns the next page's position. Raises ``error`` otherwise."""
+        """Replace the page at ``position`` by zeros. Returns the next page's position.
+
+        Raises ``error`` if that fails.
+        """
         begin = position - position % pages.PAGE_BYTES
         end = min(begin + pages.PAGE_BYTES, mapping.size_bytes)
         with self._guard:
@@ -158,13 +161,13 @@ class OverlayFile:
         return self._lost.first(self._path, position, length) if self._lost is not None else None
 
     def release_pages(self, position: int, length: int) -> None:
-        """No effect: changes are only in the mapping."""
+        """Does nothing: changes are only in the mapping."""
 
     def begin_sync(self) -> None:
-        """No effect."""
+        """Does nothing."""
 
     def sync(self) -> None:
-        """No effect."""
+        """Does nothing."""
 
     def close(self) -> None:
         """Close the descriptor; the view keeps its changes, and can be used again."""
@@ -202,13 +205,13 @@ class OverlayFileSystem:
     """A view of the local file system; see :class:`gantrymq.fs.api.FileSystem`.
 
     Files opened for writing, new files and removed names are kept here. With ``lost`` the view continues without what
-    the disk cannot read, and notes it there.
+    the disk cannot read, and notes that in ``lost``.
     """
 
     def __init__(self, lost: LostPages | None = None) -> None:
         self.lost = lost
         self._real = RealFileSystem()
-        # By directory and name: a view of ten thousand queues is asked for what is in each of their directories.
+        # Changed files by directory and name, because a view of ten thousand queues lists each of their directories.
         self._changed: dict[Path, dict[str, OverlayFile]] = {}
         self._removed: set[Path] = set()
         self._directories: set[Path] = set()
@@ -325,10 +328,10 @@ class OverlayFileSystem:
         self._changed.setdefault(target.parent, {})[target.name] = file
 
     def sync_directory(self, *paths: Path) -> None:
-        """No effect."""
+        """Does nothing."""
 
     def can_rename(self, source: Path, target: Path) -> bool:
-        """Always: nothing leaves its disk."""
+        """Always True: the view has no disk."""
         return True
 
     def used_ratio(self, path: Path) -> float:
@@ -346,7 +349,6 @@ class OverlayFileSystem:
     def close(self) -> None:
         """Drop all opened and changed files.
 
-        A mapping of Python's has its own descriptor. All are closed here, except those of files and arrays that are
-        still in use.
+        A Python mapping has its own descriptor. All mappings are closed here, except those of files and arrays in use.
         """
         self._changed = {}

@@ -1,10 +1,10 @@
 """Reads bytes, and pages of a mapping, from a disk with bad sectors.
 
-A read that fails half way returns the bytes in front of the bad sector, so a short answer is ambiguous: only the next
-read distinguishes the end of the file from an error. A mapped page that cannot be read ends the process with SIGBUS,
-which Python cannot catch. ``fetch`` therefore asks the kernel for the pages first (MADV_POPULATE_READ, Linux 5.14),
-which reports an error instead of raising the signal. A page can be dropped from memory between that call and its use;
-the signal then comes only if the disk fails within this moment.
+A read that fails half way returns the bytes before the bad sector, so a short result is ambiguous: only the next read
+distinguishes the end of the file from an error. A mapped page that cannot be read ends the process with SIGBUS, which
+Python cannot catch. ``fetch`` therefore asks the kernel for the pages first (MADV_POPULATE_READ, Linux 5.14), which
+reports an error instead of raising the signal. A page can be dropped from memory between that call and its use; the
+signal then only comes if the disk fails within this moment.
 
 Thread rule: any thread.
 """
@@ -78,7 +78,7 @@ def fetch(mapping: Mapping, fd: Callable[[], int], path: Path, position: int, le
     """Load ``length`` mapped bytes from ``position`` into memory.
 
     Raises DiskError with the position of the first page that the disk cannot read, or that is behind the end of a file
-    that another program cut short.
+    that another program truncated.
     """
     begin, end = position - position % PAGE_BYTES, min(position + length, mapping.size_bytes)
     if begin >= end or (failed := populate(mapping.address + begin, end - begin)) == 0:
@@ -91,7 +91,7 @@ def fetch(mapping: Mapping, fd: Callable[[], int], path: Path, position: int, le
 
 
 def _fetch_page_by_page(mapping: Mapping, fd: int, path: Path, begin: int, end: int) -> None:
-    """Load each page alone: the system keeps many in one block, and maps none of them if one is bad."""
+    """Load each page alone: the system groups pages in blocks, and maps no page of a block with a bad one."""
     from_block = begin - begin % _BLOCK_BYTES
     length = min(end - end % _BLOCK_BYTES + _BLOCK_BYTES, mapping.size_bytes) - from_block
     disable_read_ahead(fd, mapping.address + from_block, from_block, length)

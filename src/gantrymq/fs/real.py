@@ -56,7 +56,7 @@ class RealFile:
     def __init__(self, path: Path, descriptor: int, *, writable: bool) -> None:
         self._path = path
         self._fd = descriptor
-        self._direct_fd: int | None = None  # -1 if there can be none
+        self._direct_fd: int | None = None  # None: not opened yet; -1: not available
         self._writable = writable
         self._mapping: pages.Mapping | None = None
         self._shared: pages.Mapping | None = None  # what map() made
@@ -72,12 +72,12 @@ class RealFile:
             return os.fstat(self._fd).st_size
 
     def identity(self) -> Identity:
-        """Which file is open."""
+        """The identity of the open file."""
         with named_errors(self._path):
             return identity_of(os.fstat(self._fd))
 
     def read_at(self, position: int, length: int) -> bytes:
-        """``length`` bytes from ``position``; fewer only where the file ends."""
+        """``length`` bytes from ``position``; fewer only at the end of the file."""
         return pages.read_at(self._fd, self._path, position, length)
 
     def view(self, position: int, length: int, *, read_ahead: bool = True) -> Bytes:
@@ -105,7 +105,10 @@ class RealFile:
                 view = view[written:]
 
     def write_past_cache(self, position: int, data: bytes | memoryview) -> None:
-        """Through a second descriptor with O_DIRECT; as :meth:`write_at` if the file system does not support it."""
+        """Write through a second descriptor with O_DIRECT.
+
+        Like :meth:`write_at` if the file system does not support it.
+        """
         if self._direct_fd is None:
             self._direct_fd = direct_descriptor(self._path, self._fd)
         view = memoryview(data)
@@ -155,11 +158,11 @@ class RealFile:
     def _lacks_room_for(self, position: int, length: int, leave: int) -> bool:
         disk, taken = os.fstatvfs(self._fd), os.fstat(self._fd).st_blocks * 512
         free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail  # some blocks are reserved for root
-        here = max(taken - position, 0)  # if all bytes in front have space, the rest of it is here
+        here = max(taken - position, 0)  # if all bytes before ``position`` have space, the rest of it is here
         return free * disk.f_frsize - leave < max(length - here, 0)
 
     def map(self) -> Bytes:
-        """The whole file as an array, mapped."""
+        """The whole file as a mapped array."""
         size = self.size()
         if size == 0:
             return np.empty(0, np.uint8)
@@ -188,11 +191,11 @@ class RealFile:
             release_pages(shared.address + begin, length)
 
     def begin_sync(self) -> None:
-        """Linux's sync_file_range, which does not wait; no effect on other systems."""
+        """Call Linux's sync_file_range, which does not wait. Does nothing on other systems."""
         begin_writing(self._fd)
 
     def sync(self) -> None:
-        """fdatasync."""
+        """Call fdatasync."""
         with sync_errors(self._path):
             sync_data(self._fd)
 
@@ -213,7 +216,7 @@ class RealFile:
 
 
 def _entry(item: os.DirEntry[str]) -> Entry | None:
-    """None for a dangling link, or a file that was removed a moment ago."""
+    """Return the entry, or None for a dangling link or a file that was removed meanwhile."""
     try:
         status = item.stat()
     except FileNotFoundError:
@@ -270,7 +273,10 @@ class RealFileSystem:
             return None
 
     def make_directory(self, path: Path, *, synced: bool = True) -> None:
-        """Make a directory and its parents. Each name is synced, so that a synced file below cannot be lost with it."""
+        """Create a directory and its parents.
+
+        Each name is synced, so that a synced file below cannot be lost with its directory.
+        """
         missing = []
         with named_errors(path):
             while not path.is_dir():
@@ -300,7 +306,7 @@ class RealFileSystem:
             os.replace(source, target)
 
     def sync_directory(self, *paths: Path) -> None:
-        """fsync of each directory; for many of them one syncfs."""
+        """Call fsync for each directory, or syncfs once for many of them."""
         if len(paths) > _MANY_DIRECTORIES and sync_file_systems(paths):
             return
         for path in paths:
@@ -319,7 +325,9 @@ class RealFileSystem:
         return True
 
     def used_ratio(self, path: Path) -> float:
-        """Used blocks by blocks available to ordinary users, in percent rounded up, as in RocketMQ."""
+        """The share of used blocks among those available to ordinary users, rounded up to whole percent as in
+        RocketMQ.
+        """
         with named_errors(path):
             status = os.statvfs(path)
         used = status.f_blocks - status.f_bfree

@@ -30,7 +30,7 @@ class ReplacedFile:
         self.path = path
         self._backup = path.with_name(path.name + ".bak")
         self.refused = ""
-        """Why the last load did not use the file itself: the next replacement does not keep it as the backup."""
+        """Why the last load did not use the file itself. The next replacement then does not keep it as the backup."""
 
     @property
     def has_backup(self) -> bool:
@@ -74,7 +74,7 @@ class ReplacedFile:
         return None
 
     def replace(self, data: bytes) -> None:
-        """Replace the contents; return when that is durable. Raises DiskFullError; the old contents then stay."""
+        """Replace the contents. Returns when that is durable. Raises DiskFullError; the old contents stay then."""
         self._fs.make_directory(self.path.parent)
         fresh = self.path.with_name(self.path.name + ".tmp")
         self._fs.remove(fresh)  # left by a kill, and possibly read-only like the file

@@ -1,4 +1,4 @@
-"""``python -m gantrymq.kernels``: bring the library of kernels of this checkout up to date."""
+"""``python -m gantrymq.kernels``: brings the kernel library of this checkout up to date."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ from gantrymq.kernels.loader import FOLDER, library, read_index
 
 
 def main() -> int:
-    """Build what has changed, and say what there is and how long that took."""
+    """Build what has changed. Prints the number of kernels, the processor variant, and the time that it took."""
     started = time.perf_counter()
     before = read_index(FOLDER)
     try:

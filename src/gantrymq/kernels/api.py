@@ -1,7 +1,7 @@
-"""The kernels as their callers see them: nothing here imports Numba.
+"""The kernels for callers. Nothing here imports Numba.
 
-Each name is the kernel of that name in the module it says, which documents it. A call loads the kernel's machine code,
-and compiles it if there is none yet (:mod:`gantrymq.kernels.calls`).
+Each name is the kernel of that name in the named module, which documents it. The first call opens the library of
+compiled kernels, and builds it if there is none (:mod:`gantrymq.kernels.calls`).
 """
 
 from gantrymq.kernels.calls import Kernel

@@ -1,11 +1,11 @@
-"""Building the library of kernels: compile what has changed, link, write the index.
+"""Builds the library of kernels: compiles what has changed, links, and writes the index.
 
 Each kernel is compiled for each variant to an object file that is named by the digest of its sources, so an edit
-compiles what depends on it again. The system's linker makes one shared library of the objects: ``$CC``, else cc, gcc or
-clang, else Zig's as a Python package (``ziglang``). Where there is none, ``loader`` loads the objects.
+recompiles exactly what depends on it. The system's linker makes one shared library of the objects: ``$CC``, else cc,
+gcc or clang, else Zig's as a Python package (``ziglang``). Without a linker, ``loader`` loads the objects.
 
-The index is written last, in one step, so a build that ends early leaves what was there before. A lock keeps two builds
-apart. ``python -m gantrymq.kernels.build`` is what ``loader`` starts in a checkout.
+The index is written last, in one step, so an interrupted build leaves the previous library. A lock excludes a second
+build. ``loader`` runs ``python -m gantrymq.kernels.build`` in a checkout.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from gantrymq.kernels.variants import VARIANTS, Variant, choose, variants_of
 
 _ROOT = Path(__file__).parent.parent
 _KEPT_S = 7 * 24 * 3600
-_TOLD_LINES = 20  # of what a compiler or a linker says when it fails
+_TOLD_LINES = 20  # of the output of a failed compiler or linker
 
 
 def main() -> int:
-    """Build for this processor, and say in one line what fails."""
+    """Build for this processor. Prints the reason of a failure."""
     try:
         build_here()
     except KernelsError as error:
@@ -52,9 +52,9 @@ def main() -> int:
 
 
 def build_here() -> dict[str, Any]:
-    """Bring the library of this checkout up to date, for this processor alone. Returns its index.
+    """Bring the library of this checkout up to date, for this processor only. Returns its index.
 
-    Raises KernelsError where that fails.
+    Raises KernelsError if that fails.
     """
     variant = choose([variant.name for variant in variants_of(os.uname().machine)])
     if variant is None:
@@ -63,9 +63,10 @@ def build_here() -> dict[str, Any]:
 
 
 def build(variants: Sequence[Variant], folder: Path, *, stamped: bool) -> dict[str, Any]:
-    """Bring the library in ``folder`` up to date for these variants, and return its index.
+    """Bring the library in ``folder`` up to date for these variants. Returns its index.
 
-    ``stamped`` says that its sources may change later and are to be compared with it. Raises KernelsError.
+    With ``stamped`` the index records the state of the sources, so that later changes of them are detected. Raises
+    KernelsError.
     """
     with _locked(folder):
         digests = _digests()
@@ -101,7 +102,7 @@ def _build(variants: Sequence[Variant], folder: Path, digests: dict[str, str]) -
 
 
 def _digests() -> dict[str, str]:
-    """Of each kernel: what it is made of, and by what."""
+    """Return a digest for each kernel, of its sources, its argument types and the versions of the compiler."""
     try:
         made_by = " ".join(f"{package} {version(package)}" for package in ("numba", "llvmlite"))
     except PackageNotFoundError as error:
@@ -123,7 +124,7 @@ def _stamps() -> dict[str, list[int]]:
 
 
 def _compile_all(missing: list[tuple[Variant, list[str]]], folder: Path, digests: dict[str, str]) -> None:
-    """Compile in several processes, as many as there are processors."""
+    """Compile in as many processes as there are processors."""
     with tempfile.TemporaryDirectory(dir=folder) as fresh:
         shares = max(1, (os.cpu_count() or 1) // max(1, len(missing)))
         running = []
@@ -156,14 +157,14 @@ def _start_compiler(variant: Variant, folder: Path, names: list[str]) -> subproc
 
 
 def _link(objects: list[Path], folder: Path) -> str | None:
-    """Make one shared library, named by the digest of its bytes; None where no linker is found."""
+    """Link one shared library, named by the digest of its bytes. Returns its name, or None if no linker is found."""
     command = linker()
     if command is None:
         _say("gantrymq found no C compiler to link its kernels with: LLVM links them at each start, which takes 40 ms")
         return None
     fresh = folder / f"fresh-{os.getpid()}.so"
     try:
-        # With a list in a file the command line stays short.
+        # A list in a file keeps the command line short.
         with tempfile.NamedTemporaryFile("w", suffix=".list", dir=folder) as listed:
             listed.write("\n".join(shlex.quote(str(path)) for path in objects))
             listed.flush()
@@ -173,15 +174,15 @@ def _link(objects: list[Path], folder: Path) -> str | None:
             raise KernelsError(f"{command[0]} cannot link the kernels: {_last_lines(done.stderr)}")
         name = f"kernels-{sha256(fresh.read_bytes()).hexdigest()[:16]}.so"
         with open(fresh, "rb") as file:
-            os.fsync(file.fileno())  # a library that a power cut has cut short ends each process that loads it
+            os.fsync(file.fileno())  # a library truncated by a power cut would crash each process that loads it
         fresh.replace(folder / name)
         return name
     finally:
         fresh.unlink(missing_ok=True)
 
 
-# The library's code is read-only, and code outside of the call graph of an entry is left out. The symbol of ISA-L stays
-# undefined: ``loader`` opens the package that has it.
+# The library's code is read-only, and code that no entry calls is left out. The symbol of ISA-L stays undefined:
+# ``loader`` opens the package that provides it.
 _LINKER_ARGUMENTS = (
     ["-undefined", "dynamic_lookup"]
     if sys.platform == "darwin"
@@ -190,7 +191,7 @@ _LINKER_ARGUMENTS = (
 
 
 def linker() -> list[str] | None:
-    """The command that links here; None where there is none."""
+    """Return the linker's command, or None if there is none."""
     told = os.environ.get("CC")
     if told:
         return shlex.split(told)
@@ -204,7 +205,7 @@ def _remove_outdated(folder: Path, index: dict[str, Any], variants: Sequence[Var
     kept = {object_path(folder, variant, name, known["digest"])
             for variant in variants for name, known in index["kernels"].items()}  # fmt: skip
     for path in folder.glob("objects/*/*.o"):
-        if path not in kept and path.stat().st_mtime < time.time() - _KEPT_S:  # another branch may want it again
+        if path not in kept and path.stat().st_mtime < time.time() - _KEPT_S:  # another branch may need it again
             path.unlink()
             path.with_suffix(".json").unlink(missing_ok=True)
     for path in folder.glob("kernels-*.so"):

@@ -1,10 +1,10 @@
-"""Kernels as their callers see them: calls into the library of compiled kernels, without Numba.
+"""Calls of kernels in the compiled library, without Numba.
 
 The library is made when the package is built (``build``) and opened at the first call of a kernel (``loader``).
 
-How a call goes: each argument becomes one or more 64-bit words (a number, or the address and the lengths of an array),
-the code reads them and writes its results behind them. The interpreter's lock is not held meanwhile. The words are kept
-for the next call, which mostly has the same arrays: asking one for its address takes longer than a small kernel does.
+A call converts each argument to one or more 64-bit words (a number, or the address and the lengths of an array). The
+compiled code reads them and writes its results behind them. The GIL is not held during the call. The words are kept for
+the next call, which usually has the same arrays: reading an array's address takes longer than a small kernel.
 
 Thread rule: kernels may be called from any thread.
 """
@@ -25,15 +25,18 @@ if TYPE_CHECKING:
     from gantrymq.kernels.variants import Variant
 
 Code = Callable[[Any], None]
-_DATA_AT = 40  # of PyArrayInterface, where words have 64 bits
+_DATA_AT = 40  # offset of the data pointer in PyArrayInterface on 64-bit systems
 _word = ctypes.c_void_p
-_pointer_of = ctypes.pythonapi["PyCapsule_GetPointer"]  # our own: the attribute of that name is everybody's
+# a private object: the attribute of that name is shared by all users of ctypes
+_pointer_of = ctypes.pythonapi["PyCapsule_GetPointer"]
 _pointer_of.restype, _pointer_of.argtypes = ctypes.c_size_t, (ctypes.py_object, ctypes.c_char_p)
 
 
 class Entry(NamedTuple):
-    """A kernel's code: ``results`` is how many numbers it returns, -1 for a single one that is no tuple; ``kinds``
-    are those of the arguments it was compiled for.
+    """A kernel's code.
+
+    ``results`` is the number of results, or -1 for a single number instead of a tuple. ``kinds`` are the argument kinds
+    that it was compiled for.
     """
 
     code: Code
@@ -42,29 +45,29 @@ class Entry(NamedTuple):
 
 
 class Kernel:
-    """The kernel ``name`` of the module ``gantrymq.kernels.MODULE``. Calling it is calling the kernel.
+    """The kernel ``name`` of the module ``gantrymq.kernels.MODULE``. Call it like the kernel.
 
-    Arrays must be C-contiguous; the element types are those of the kernel's documentation. Raises TypeError for
-    arguments of other types, KernelsError at the first call where there is no library.
+    Arrays must be C-contiguous, with the element types of the kernel's documentation. Raises TypeError for arguments of
+    other types, and KernelsError at the first call if there is no library.
     """
 
     def __init__(self, module: str, name: str) -> None:
         self.module = module
         self.name = name
         self._entry: Entry | None = None
-        self._idle: list[_Call] = []  # one at most; a call takes it, so that no other thread writes into its words
+        self._idle: list[_Call] = []  # at most one; a call takes it, so that no other thread writes into its words
 
     @property
     def full_name(self) -> str:
-        """As the library's index has it."""
+        """The name in the library's index."""
         return f"{self.module}.{self.name}"
 
     def symbol(self, variant: Variant) -> str:
-        """The name of its code for one variant of processors."""
+        """Return the name of its code for one processor variant."""
         return f"gantrymq_{variant.name}_{self.module}_{self.name}"
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the kernel; the first call of a process opens the library."""
+        """Call the kernel. The first call of a process opens the library."""
         try:
             call = self._idle.pop()
         except IndexError:
@@ -78,7 +81,10 @@ class Kernel:
         return result
 
     def _checked(self, kinds: tuple[Any, ...]) -> Entry:
-        """The entry; two threads may find it at once, and find the same."""
+        """Return the entry, after a check of the argument kinds.
+
+        Two threads may create it at once; both get the same.
+        """
         if self._entry is None:
             opened = library()
             address, results, wanted = opened.entry(self.full_name, self.symbol(opened.variant))
@@ -89,13 +95,13 @@ class Kernel:
 
 
 def kinds_of(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What the code of a kernel depends on in its arguments."""
+    """Return the kinds of the arguments, which a kernel's code depends on."""
     words: list[int] = []
     return tuple([_append_words(words, argument) for argument in arguments])
 
 
 class _Call:
-    """The words of a call, for the next one with arguments of the same kinds."""
+    """The words of a call, reused by the next call with arguments of the same kinds."""
 
     __slots__ = ("_arrays", "_at", "_block", "_code", "_numbers", "_results", "_tuples")
 
@@ -118,7 +124,7 @@ class _Call:
                 at += 1
 
     def take(self, arguments: tuple[Any, ...]) -> bool:
-        """Bring the words up to date; False where these arguments are of other kinds."""
+        """Write these arguments into the words. Returns False if their kinds differ from those of the kept call."""
         block = self._block
         for array in self._arrays:
             argument = arguments[array.place]
@@ -140,7 +146,7 @@ class _Call:
 
 
 class _Array:
-    """An argument that is an array: kept weakly, or a file that is gone would keep its mapping."""
+    """An array argument. The reference is weak, because a strong one would keep the mapping of a closed file."""
 
     __slots__ = ("at", "kept", "kind", "place")
 
@@ -167,7 +173,9 @@ def _word_count(argument: Any) -> int:
 
 
 def _address(array: Any) -> int:
-    """Of the first element, by NumPy's array interface for C: the same in a dictionary takes twice as long."""
+    """Return the address of the first element, through NumPy's C array interface: the dictionary takes twice as
+    long.
+    """
     if not array.flags.c_contiguous:
         raise TypeError("a kernel takes C-contiguous arrays only")
     capsule = array.__array_struct__
@@ -175,7 +183,7 @@ def _address(array: Any) -> int:
 
 
 def _append_words(words: list[int], argument: Any) -> Any:
-    """Append what stands for ``argument``; returns what its code depends on."""
+    """Append the words of ``argument``. Returns its kind, which the code depends on."""
     if isinstance(argument, np.ndarray):
         words.append(_address(argument))
         words.extend(argument.shape)

@@ -2,8 +2,8 @@
 
 The column matrix is ``columns[N_COLUMNS, capacity]``, int64, C order: one row for each field, one column for each
 record. ``*_AT`` and ``POS`` are absolute positions in the scanned buffer, ``*_LENGTH`` and ``SIZE`` bytes,
-``*_TIMESTAMP`` milliseconds; everything is signed as in ``gantrymq.format.record``. Dispatch takes the first rows
-alone, and ``digest`` keeps no others: memory is what its threads share.
+``*_TIMESTAMP`` milliseconds. All numbers are signed as in ``gantrymq.format.record``. Dispatch uses only the first
+rows, and ``digest`` keeps only those, because its threads share the memory bandwidth.
 """
 
 POS = 0
@@ -11,7 +11,7 @@ SIZE = 1
 QUEUE_OFFSET = 2
 PHY_OFFSET = 3
 STORE_TIMESTAMP = 4
-CRC_OK = 5  # 1, or 0 where a marking check found a bad CRC
+CRC_OK = 5  # 1, or 0 if a marking check found a wrong CRC
 N_DISPATCH_COLUMNS = 6
 VERSION = 6
 BODY_CRC = 7
@@ -31,17 +31,17 @@ PROPERTIES_AT = 20
 PROPERTIES_LENGTH = 21
 N_COLUMNS = 22
 
-RECORDS_AHEAD = 16  # kernels ask for the memory of a record's parts so many records before they use it
+RECORDS_AHEAD = 16  # how many records ahead kernels prefetch the parts of a record
 
 CHECK_OFF = 0
-CHECK_BODY = 1  # stop at a body whose CRC is wrong
-CHECK_MARK = 2  # the same, but mark the record in CRC_OK and go on
-CHECK_WHOLE_RECORD = 3  # stop at a record whose __CRC32# property is missing or wrong
-CHECK_MARK_WHOLE_RECORD = 4  # the same, but mark and go on
+CHECK_BODY = 1  # stop at a body with a wrong CRC
+CHECK_MARK = 2  # the same, but mark the record in CRC_OK and continue
+CHECK_WHOLE_RECORD = 3  # stop at a record with a missing or wrong __CRC32# property
+CHECK_MARK_WHOLE_RECORD = 4  # the same, but mark the record and continue
 
-STOP_DONE = 0  # everything asked for was done
+STOP_DONE = 0  # the whole request was done
 STOP_RANGE = 1  # the given end was reached
-STOP_FULL = 2  # an output array is full: take what is there and call again from the stop position
+STOP_FULL = 2  # an output array is full: use the result and call again from the stop position
 STOP_BLANK = 3  # from here on, the reasons of format.stop_reason.StopReason
 STOP_ZEROS = 4
 STOP_HALF = 5
@@ -53,14 +53,14 @@ STOP_TABLE_FULL = 10  # the queue table must grow
 STOP_FULL_FILE = 11  # the next record does not fit into the file
 STOP_LENGTH = 12  # a topic or properties too long for a record
 
-CHAIN_LOOP = 1  # an entry's previous one is itself or a newer one
-CHAIN_BROKEN = 2  # it is not the one that was the slot's newest before
-CHAIN_SLOT = 3  # a slot does not name its newest entry
+CHAIN_LOOP = 1  # an entry's predecessor is the entry itself or a newer one
+CHAIN_BROKEN = 2  # the predecessor is not the one that was newest in the slot before
+CHAIN_SLOT = 3  # a slot does not lead to its newest entry
 
-ENTRY_STRAY = 1  # an index entry that points at none of the records it was compared with
-ENTRY_HASH = 2  # at one that is not indexed under its hash
-ENTRY_TIME = 3  # at one that was stored at another time
-SURELY_BEHIND = 8  # so many index entries in a row that point further on are no accident
+ENTRY_STRAY = 1  # an index entry that leads to none of the compared records
+ENTRY_HASH = 2  # it leads to a record without a key of that hash
+ENTRY_TIME = 3  # it leads to a record with another store time
+SURELY_BEHIND = 8  # this many consecutive index entries that lead further on are no accident
 
 # The numbers of an index file's header, in their order.
 BEGIN_TIMESTAMP, END_TIMESTAMP, BEGIN_PHY_OFFSET, END_PHY_OFFSET, SLOT_COUNT, INDEX_COUNT = range(6)
@@ -69,4 +69,4 @@ INDEX_PAGE_BYTES = 4096
 MAX_HASHES_OF_RECORD = 16386  # UNIQ_KEY, the most keys that 32767 bytes can hold, and the tags
 MAX_HOST_TEXT = 51  # eight groups of four digits, a sign and ten digits, and the colons
 
-RESULT_WORDS = 8  # how many numbers a kernel can return
+RESULT_WORDS = 8  # the most numbers that a kernel can return

@@ -1,11 +1,12 @@
-"""Records into Arrow's buffers: values (uint8) and offsets (int32, one more than rows), lists and maps.
+"""Writes records into Arrow's buffers: values (uint8) and offsets (int32, one more than rows), lists and maps.
 
-``buf`` (uint8, read-only) and ``columns`` are what ``scan`` read. A part of each record is given by two int64 arrays,
-``at`` and ``length`` (rows of ``columns``, or from :func:`find_property`); a negative length is an empty part.
+``buf`` (uint8, read-only) and ``columns`` are the input and output of ``scan``. Two int64 arrays, ``at`` and
+``length``, give a part of each record (rows of ``columns``, or from :func:`find_property`). A negative length is an
+empty part.
 
-Outputs are the caller's. Each function works on rows ``start`` to ``n`` and returns (done, stop code, used): STOP_FULL
-where an output was too small for row ``done``; ``used`` bytes or elements of it are filled. ``out_offsets[0]`` is row
-``start``'s. The source of every form of text is the module of ``gantrymq.format`` or ``gantrymq.model`` named there.
+The caller allocates the outputs. Each function works on rows ``start`` to ``n`` and returns (done, stop code, used):
+STOP_FULL if an output was too small for row ``done``; ``used`` bytes or elements of it are filled. ``out_offsets[0]``
+is row ``start``'s. Each form of text is defined by the named module of ``gantrymq.format`` or ``gantrymq.model``.
 """
 
 from gantrymq.kernels.arrays import Bytes, Int32s, Int64s, Scratch
@@ -22,7 +23,7 @@ _SPACE = 0x20
 def gather(
     buf: Bytes, at: Int64s, length: Int64s, start: int, n: int, out_values: Bytes, out_offsets: Int32s
 ) -> tuple[int, int, int]:
-    """Copy a part of each record, bytes as they are."""
+    """Copy a part of each record without changing its bytes."""
     used = 0
     out_offsets[0] = 0
     for i in range(start, n):
@@ -37,7 +38,7 @@ def gather(
 
 @helper
 def _copy_text(buf: Bytes, start: int, stop: int, out_values: Bytes, used: int) -> int:
-    """Copy text, repaired where it must be; the end of it, or -1 where ``out_values`` has no room."""
+    """Copy text, repaired if necessary. Returns its end, or -1 if ``out_values`` has no room."""
     size = stop - start
     if used + size > out_values.size:
         return -1
@@ -53,9 +54,9 @@ def _copy_text(buf: Bytes, start: int, stop: int, out_values: Bytes, used: int) 
 def gather_text(
     buf: Bytes, at: Int64s, length: Int64s, start: int, n: int, out_values: Bytes, out_offsets: Int32s
 ) -> tuple[int, int, int]:
-    """:func:`gather` for text: well-formed UTF-8 whatever is there (``model.java.decode_utf8``).
+    """Like :func:`gather`, for text: the result is well-formed UTF-8 for any input (``model.java.decode_utf8``).
 
-    A row that is malformed is written only where three times its length are free.
+    A malformed row is written only if three times its length are free.
     """
     used = 0
     out_offsets[0] = 0
@@ -70,9 +71,9 @@ def gather_text(
 
 @kernel
 def find_property(buf: Bytes, columns: Int64s, n: int, name: Bytes, at: Int64s, length: Int64s) -> int:
-    """Where the value of the property ``name`` (uint8, read-only) of each record lies; how many records have one.
+    """Find the value of the property ``name`` (uint8, read-only) of each record. Returns how many records have one.
 
-    Both numbers are -1 where there is none (``format.properties``).
+    ``at`` and ``length`` are -1 for a record without it (``format.properties``).
     """
     found = 0
     for i in range(n):
@@ -88,9 +89,11 @@ def find_property(buf: Bytes, columns: Int64s, n: int, name: Bytes, at: Int64s, 
 
 @helper
 def _collect(text: Bytes, start: int, stop: int, entries: Int64s) -> int:
-    """The entries of one record's properties, (name, its length, value, its length); how many there are.
+    """Collect the entries of one record's properties: (name, its length, value, its length).
 
-    As in a dict the last value of a name takes the place of the first.
+    Returns how many there are.
+
+    The last value of a name replaces the earlier ones, as in a dict.
     """
     count = 0
     while start < stop:
@@ -122,12 +125,12 @@ def properties_map(
     item_values: Bytes,
     item_offsets: Int32s,
 ) -> tuple[int, int, int]:
-    """The properties of each record as Arrow's map<string, string> (``format.properties.decode_properties``).
+    """Write the properties of each record as Arrow's map<string, string> (``format.properties.decode_properties``).
 
-    Row i's entries are ``map_offsets[i - start]`` to the next. ``used`` counts entries; the bytes of both values end
-    at ``name_offsets[used]`` and ``item_offsets[used]``. Enough for any rows are three times the sum of their
-    PROPERTIES_LENGTH for each of the values (once, if all is well-formed) and that sum // 4 + their number for both
-    offsets, + 1.
+    Row i's entries are ``map_offsets[i - start]`` to the next. ``used`` counts entries; the bytes of the two value
+    arrays end at ``name_offsets[used]`` and ``item_offsets[used]``. Sizes that always suffice, with S the sum of the
+    rows' PROPERTIES_LENGTH: 3 * S for each value array (S if all is well-formed), and S // 4 + rows + 1 for each offset
+    array.
     """
     entries, repaired = scratch
     used, names, items = 0, 0, 0
@@ -165,7 +168,7 @@ def _emit(
     item_values: Bytes,
     item_offsets: Int32s,
 ) -> bool:
-    """Write collected entries to the outputs; False where one of them has no room for all."""
+    """Write collected entries to the outputs. Returns False if one of them has no room for all."""
     if used + count + 1 > min(name_offsets.size, item_offsets.size):
         return False
     for k in range(count):
@@ -191,9 +194,10 @@ def split_keys(
     out_values: Bytes,
     out_offsets: Int32s,
 ) -> tuple[int, int, int]:
-    """The KEYS property of each record as list<string> (``model.message.StoredMessage.keys``); ``used`` counts keys.
+    """Write the KEYS property of each record as list<string> (``model.message.StoredMessage.keys``).
 
-    Row i's keys are ``list_offsets[i - start]`` to the next; their bytes end at ``out_offsets[used]``.
+    ``used`` counts keys. Row i's keys are ``list_offsets[i - start]`` to the next; their bytes end at
+    ``out_offsets[used]``.
     """
     used, filled = 0, 0
     list_offsets[0] = out_offsets[0] = 0

@@ -1,15 +1,15 @@
-"""A kernel as an object file for one variant of processors; imported only where kernels are built.
+"""Compiles kernels to object files for one processor variant. Only the build imports it.
 
-For each kernel and its argument types a small entry function is written that makes the arguments from 64-bit words (see
-``calls``), calls the kernel, and puts its results behind them. Numba compiles both into one module of LLVM's
-intermediate language, and LLVM makes position-independent code of it, in which nothing but the entry has a name.
+For each kernel and its argument types a small entry function is generated. It makes the arguments from 64-bit words
+(see ``calls``), calls the kernel, and writes the results behind them. Numba compiles both into one module of LLVM's
+intermediate language. LLVM makes position-independent code of it, in which only the entry is an external symbol.
 
-Kernels raise nothing. Numba still emits the code that would hand an exception to the interpreter. Functions of Numba
-and of Python that only this code calls become one that aborts the process, so the object needs only the C library
-and ``crc32_gzip_refl`` of ISA-L.
+Kernels raise nothing. Numba still emits the code that would pass an exception to the interpreter. Functions of Numba
+and of Python that only this code calls are replaced by one that aborts the process, so the object needs only the C
+library and ``crc32_gzip_refl`` of ISA-L.
 
-``python -m gantrymq.kernels.compiler VARIANT FOLDER KERNEL…`` is what ``build`` starts, once for each variant: Numba
-compiles for one kind of processor in a process, the one that its environment names.
+``build`` runs ``python -m gantrymq.kernels.compiler VARIANT FOLDER KERNEL…`` once for each variant, because Numba
+compiles for one processor type per process, which its environment names.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from gantrymq.kernels.codes import RESULT_WORDS
 from gantrymq.kernels.signatures import calls
 from gantrymq.kernels.variants import VARIANTS, Variant
 
-# Numba's own annotations cover a part of what is used here.
+# Numba's annotations cover only a part of what is used here.
 numba: Any = importlib.import_module("numba")
 types: Any = numba.types
-# The functions that code may call: those of C's library that LLVM brings in by itself, and ISA-L's CRC-32. All others
-# belong to raising.
+# The functions that the code may call: those of the C library that LLVM inserts by itself, and ISA-L's CRC-32. All
+# others belong to the raising of exceptions.
 _CALLED = frozenset({"memcpy", "memmove", "memset", "memcmp", "abort", "crc32_gzip_refl"})
 _DECLARED = re.compile(r'^declare [^@]*@"?([^"(]+)"?\(', re.MULTILINE)
 _EXTERNAL_DATA = re.compile(r'^(@"?[^"= ]+"?) = external (?:local_unnamed_addr )?global i8\b.*$', re.MULTILINE)
@@ -45,7 +45,7 @@ _COMMON_DATA = re.compile(r" = common (?:local_unnamed_addr )?global ")
 
 @intrinsic
 def _pointer(typing_context: Any, address: Any) -> Any:
-    """A number as an address."""
+    """Convert a number to an address."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.inttoptr(args[0], ir.IntType(8).as_pointer())
@@ -54,7 +54,9 @@ def _pointer(typing_context: Any, address: Any) -> Any:
 
 
 def main(arguments: list[str]) -> int:
-    """Compile the kernels named as MODULE.NAME to FOLDER/MODULE.NAME.o, with what ``calls`` must know beside them."""
+    """Compile the kernels named as MODULE.NAME to FOLDER/MODULE.NAME.o, with a .json file of what ``calls`` must
+    know.
+    """
     variant = next(variant for found in VARIANTS.values() for variant in found if variant.name == arguments[0])
     folder, wanted = Path(arguments[1]), set(arguments[2:])
     for kernel, example in calls():
@@ -68,7 +70,7 @@ def main(arguments: list[str]) -> int:
 
 
 def compile_kernel(kernel: Kernel, example: tuple[Any, ...], variant: Variant) -> tuple[bytes, int]:
-    """The object file, and the number of results: -1 for a single one that is no tuple."""
+    """Return the object file and the number of results: -1 for a single number instead of a tuple."""
     dispatcher = getattr(importlib.import_module(f"gantrymq.kernels.{kernel.module}"), kernel.name)
     signature = tuple(_type_of(argument) for argument in example)
     dispatcher.compile(signature)
@@ -95,7 +97,7 @@ def _entry(dispatcher: Any, example: tuple[Any, ...], results: int) -> Any:
 
 
 def _build(argument: Any, counter: Iterator[int], names: dict[str, Any]) -> str:
-    """The expression that makes an argument from its words, which ``counter`` numbers."""
+    """Return the expression that makes an argument from its words, which ``counter`` numbers."""
     if isinstance(argument, np.ndarray):
         element = f"dtype_{argument.dtype.char}"
         names[element] = argument.dtype
@@ -110,7 +112,7 @@ def _build(argument: Any, counter: Iterator[int], names: dict[str, Any]) -> str:
 
 
 def _type_of(argument: Any) -> Any:
-    """The type that the built argument has: arrays are writable there, numbers are int64."""
+    """Return the Numba type of the argument that the entry makes: arrays are writable there, numbers are int64."""
     if isinstance(argument, np.ndarray):
         return types.Array(numba.typeof(argument).dtype, argument.ndim, "C")
     if isinstance(argument, tuple):
@@ -126,7 +128,7 @@ def _count_results(overload: Any) -> int:
 
 
 def _isolated(text: str, entry: str, symbol: str) -> Any:
-    """The module with ``entry`` under the name ``symbol`` and without any other name but those of ``_CALLED``."""
+    """Return the module with ``entry`` named ``symbol``, and no other external name except those of ``_CALLED``."""
     text = _EXTERNAL_DATA.sub(r"\1 = internal global i8 0", text)
     text = _COMMON_DATA.sub(" = internal global ", text)
     module = llvm.parse_assembly(text)

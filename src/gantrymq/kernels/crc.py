@@ -1,6 +1,6 @@
-"""CRC-32 as zlib and java.util.zip.CRC32 have it (reflected polynomial 0xedb88320), computed by ISA-L.
+"""CRC-32 as in zlib and java.util.zip.CRC32 (reflected polynomial 0xedb88320), computed by ISA-L.
 
-Decision 0003 says why no kernel of our own computes it.
+Decision 0003 has the reasons for using ISA-L.
 """
 
 from typing import Any
@@ -12,11 +12,14 @@ from gantrymq.kernels.jit import helper, kernel
 
 @helper
 def crc_of(buf: Bytes, start: int, stop: int) -> Any:
-    """For other kernels: the CRC-32 of ``buf[start:stop]`` (uint8) as a uint32; 0 <= start <= stop <= buf.size."""
+    """Return the CRC-32 of ``buf[start:stop]`` (uint8) as a uint32, for other kernels.
+
+    The caller ensures 0 <= start <= stop <= buf.size.
+    """
     return crc32_gzip_refl(buf, start, stop - start)
 
 
 @kernel
 def crc32(buf: Bytes, start: int, stop: int) -> Any:
-    """:func:`crc_of`, for callers outside kernels."""
+    """:func:`crc_of` for callers outside kernels."""
     return crc_of(buf, start, stop)

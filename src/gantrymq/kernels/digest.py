@@ -1,9 +1,9 @@
-"""Scanning and what dispatch wants to know, in one pass.
+"""Scans records and computes the data that dispatch needs, in one pass.
 
-A record's topic and properties are in the processor's cache when its CRC is done; kernels that come behind a batch of
-megabytes wait for that memory again, and needed three times as long.
+A record's topic and properties are in the processor's cache after its CRC. Separate kernels behind a batch of megabytes
+wait for that memory again, and needed three times as long.
 
-What was written of each record was more than its memory had room for, too, so only what dispatch takes is kept.
+Only the rows that dispatch needs are kept, because all threads share the memory bandwidth.
 
 ``buf``, checks and stop codes are those of ``scan``.
 
@@ -63,18 +63,19 @@ def digest(
     hashes: Int32s,
     hashed: Int32s,
 ) -> tuple[int, int, int, int, int, int]:
-    """``scan``, and for each record what its queue and the index take; returns (count, stop code, stop position,
-    index entries, first torn record, first misplaced record).
+    """Scan records, and compute the queue, tags code and index entries of each.
 
-    ``columns`` has the first ``N_DISPATCH_COLUMNS`` rows; ``record`` is a whole matrix of one record, to work with.
-    ``ordinals[:count]`` are the records' queues in ``table`` (``assign_queues``), ``tags[:count]`` their tags codes
-    (``tags_codes``). PHY_OFFSET is where a record lies, ``base`` being the offset of ``buf``'s first byte; the first
-    record that says something else is misplaced. ``hashes`` and ``hashed`` take what all records are indexed under and
-    which record it is (``index_hashes``, with tags). A marking check marks a torn record too (``first_torn``), and
-    nothing that is marked enters a queue or the index.
+    Returns (count, stop code, stop position, index entries, first torn record, first misplaced record).
 
-    STOP_FULL also where ``hashes`` is full (room for ``MAX_HASHES_OF_RECORD`` is always enough for one record),
-    STOP_TABLE_FULL where the table must grow. Without a torn record, or a misplaced one, its number is ``count``.
+    ``columns`` has the first ``N_DISPATCH_COLUMNS`` rows; ``record`` is a full matrix for one record, as working
+    memory. ``ordinals[:count]`` are the records' queues in ``table`` (``assign_queues``), ``tags[:count]`` their tags
+    codes (``tags_codes``). PHY_OFFSET is a record's real offset; ``base`` is that of ``buf``'s first byte. A record
+    that has another offset in itself is misplaced. ``hashes`` gets the key hashes of all records and ``hashed`` the
+    record of each (``index_hashes``, with tags). A marking check marks a torn record too (``first_torn``), and a marked
+    record enters neither a queue nor the index.
+
+    STOP_FULL is also returned if ``hashes`` is full (room for ``MAX_HASHES_OF_RECORD`` is always enough for one
+    record), and STOP_TABLE_FULL if the table must grow. Without a torn or a misplaced record, its index is ``count``.
     ``buf`` begins at a sector.
     """
     limit = min(limit, buf.size)

@@ -1,4 +1,4 @@
-"""The properties that dispatch looks at, found in one pass over a record's properties.
+"""Finds the properties that dispatch needs, in one pass over a record's properties.
 
 Source: DefaultMessageStore.doDispatch and what it calls: IndexService.buildIndex, CommitLog.checkMessageAndReturnSize.
 """
@@ -19,7 +19,7 @@ _UNIQ_KEY, _KEYS, _TAGS, _DELAY = (
 
 
 class Spans(NamedTuple):
-    """Where the values of four properties begin and end; both 0 for one that is not there."""
+    """Where the values of four properties begin and end. Both are 0 for a missing one."""
 
     unique: int
     unique_end: int

@@ -1,8 +1,8 @@
-"""Records from columns, written straight into a mapped file.
+"""Encodes records from columns, directly into a mapped file.
 
-Text and bytes come as in Arrow: ``values`` (uint8, read-only) and ``offsets`` (int64, one more than rows), row i being
-``values[offsets[i]:offsets[i + 1]]``. Numbers come in a column matrix (``gantrymq.kernels.codes``), which takes up
-what is found while writing: afterwards it is what ``scan`` would read.
+Text and bytes are as in Arrow: ``values`` (uint8, read-only) and ``offsets`` (int64, one more than rows); row i is
+``values[offsets[i]:offsets[i + 1]]``. Numbers are in a column matrix (``gantrymq.kernels.codes``), whose other rows are
+filled during encoding: afterwards it equals what ``scan`` would read.
 
 Source: MessageExtEncoder.encode, CommitLog.DefaultAppendMessageCallback, MessageDecoder.createCrc32.
 """
@@ -30,7 +30,7 @@ from gantrymq.kernels.jit import helper, kernel
 from gantrymq.model.flags import BORN_HOST_V6, STORE_HOST_V6
 from gantrymq.model.message import PROPERTY_CRC32
 
-HOST_SIZE = 20  # bytes of a row of hosts; an IPv4 host takes the first 8
+HOST_SIZE = 20  # bytes of a row of hosts; an IPv4 host uses the first 8
 _CRC_PREFIX = np.frombuffer(PROPERTY_CRC32.encode() + b"\x01", np.uint8)
 _CRC_DIGITS = 10
 _CRC_MASK = 0x7FFFFFFF
@@ -38,7 +38,7 @@ _CRC_MASK = 0x7FFFFFFF
 
 @helper
 def _store_numbers(out: Bytes, at: int, columns: Int64s, i: int) -> None:
-    """The fields of a record in front of its born host."""
+    """Write the fields of a record before its born host."""
     store_i32(out, at, columns[codes.SIZE, i])
     store_i32(out, at + 4, MAGIC_V1 if columns[codes.VERSION, i] == 1 else MAGIC_V2)
     store_i32(out, at + 8, columns[codes.BODY_CRC, i])
@@ -52,7 +52,10 @@ def _store_numbers(out: Bytes, at: int, columns: Int64s, i: int) -> None:
 
 @helper
 def _store_hosts(out: Bytes, at: int, columns: Int64s, i: int, born_hosts: Bytes, store_hosts: Bytes) -> int:
-    """The fields from the born host to the length of the body, whose place is returned."""
+    """Write the fields from the born host to the prepared transaction offset.
+
+    Returns the position of the body's length.
+    """
     born_length = 20 if columns[codes.SYS_FLAG, i] & BORN_HOST_V6 else 8
     store_length = 20 if columns[codes.SYS_FLAG, i] & STORE_HOST_V6 else 8
     copy(out, at, born_hosts, i * HOST_SIZE if born_hosts.size > HOST_SIZE else 0, born_length)
@@ -70,7 +73,7 @@ def _store_hosts(out: Bytes, at: int, columns: Int64s, i: int, born_hosts: Bytes
 
 @helper
 def _store_crc_property(out: Bytes, start: int, at: int) -> None:
-    """The property that closes the record begun at ``start`` with the CRC of what stands before ``at``."""
+    """Write the property that closes the record begun at ``start``, with the CRC of the bytes before ``at``."""
     number = np.int64(crc_of(out, start, at)) & _CRC_MASK
     copy(out, at, _CRC_PREFIX, 0, _CRC_PREFIX.size)
     at += _CRC_PREFIX.size
@@ -122,16 +125,15 @@ def encode_batch(
     start: int,
     n: int,
 ) -> tuple[int, int, int]:
-    """Write rows ``start`` to ``n`` as records to ``out[position:limit]``; returns (done, stop code, stop position).
+    """Write rows ``start`` to ``n`` as records to ``out[position:limit]``. Returns (done, stop code, stop position).
 
-    ``out`` (writable) begins at physical offset ``base_offset``. Topics are UTF-8, properties are encoded; where
-    ``topic_offsets`` has two elements that topic is everyone's. Hosts are rows of 20 bytes, or one row for all.
-    Read from ``columns``: QUEUE_ID, FLAG, QUEUE_OFFSET, SYS_FLAG, BORN_TIMESTAMP, STORE_TIMESTAMP, RECONSUME_TIMES,
+    ``out`` (writable) begins at physical offset ``base_offset``. Topics are UTF-8, properties are encoded. If
+    ``topic_offsets`` has two elements, all rows have that topic. Hosts are rows of 20 bytes, or one row for all. Read
+    from ``columns``: QUEUE_ID, FLAG, QUEUE_OFFSET, SYS_FLAG, BORN_TIMESTAMP, STORE_TIMESTAMP, RECONSUME_TIMES,
     PREPARED_OFFSET; every other row of it is written. ``append_crc`` is 0 or 1.
 
-    ``done`` is n, or the row to go on from: STOP_FULL_FILE before a record that would not leave 8 bytes for a
-    blank, STOP_LENGTH before one whose topic or properties are too long. The stop position is where the next record
-    goes.
+    ``done`` is n, or the row to continue from: STOP_FULL_FILE before a record that would not leave 8 bytes for a blank,
+    STOP_LENGTH before one whose topic or properties are too long. The stop position is where the next record goes.
     """
     limit = min(limit, out.size)
     for i in range(start, n):

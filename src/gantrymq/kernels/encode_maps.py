@@ -1,7 +1,7 @@
-"""The bytes of records' properties from a map column: for each row any number of names and values, in their order.
+"""Encodes records' properties from a map column: for each row any number of names and values, in their order.
 
-Keys and items come as in Arrow (``values`` uint8 read-only, ``offsets`` int64); row i has the entries
-``row_offsets[i]`` to ``row_offsets[i + 1]``.
+Keys and items are as in Arrow (``values`` uint8 read-only, ``offsets`` int64). Row i has the entries ``row_offsets[i]``
+to ``row_offsets[i + 1]``.
 
 Source: MessageDecoder.messageProperties2String.
 """
@@ -16,7 +16,7 @@ from gantrymq.kernels.jit import kernel
 
 @kernel
 def size_map(row_offsets: Int64s, key_offsets: Int64s, item_offsets: Int64s, n: int, sizes: Int64s) -> None:
-    """Add to ``sizes[i]`` what the entries of row i take."""
+    """Add the size of row i's entries (bytes) to ``sizes[i]``."""
     for i in range(n):
         first, last = row_offsets[i], row_offsets[i + 1]
         keys = key_offsets[last] - key_offsets[first]
@@ -35,7 +35,9 @@ def fill_map(
     cursors: Int64s,
     out: Bytes,
 ) -> None:
-    """Write the entries that :func:`size_map` measured to ``out``, row i's at ``cursors[i]``, and move that on."""
+    """Write the entries that :func:`size_map` measured to ``out``, row i's at ``cursors[i]``, which is moved behind
+    them.
+    """
     for i in range(n):
         at = cursors[i]
         for entry in range(row_offsets[i], row_offsets[i + 1]):

@@ -1,7 +1,7 @@
-"""The bytes of records' properties from columns of values, one column for each name.
+"""Encodes records' properties from columns of values, one column for each name.
 
-Values come as in Arrow: ``values`` (uint8, read-only) and ``offsets`` (int64, one more than rows). A row that is empty
-has no such property.
+Values are as in Arrow: ``values`` (uint8, read-only) and ``offsets`` (int64, one more than rows). A row with an empty
+value does not get the property.
 
 Source: MessageDecoder.messageProperties2String; ``gantrymq.format.properties.encode_properties``.
 """
@@ -16,7 +16,9 @@ from gantrymq.kernels.jit import kernel
 
 @kernel
 def fill_property(name: Bytes, values: Bytes, offsets: Int64s, n: int, cursors: Int64s, out: Bytes) -> None:
-    """Write ``name 0x01 value 0x02`` of each of n rows to ``out``, row i's at ``cursors[i]``, and move that on."""
+    """Write ``name 0x01 value 0x02`` of each of n rows to ``out``, row i's at ``cursors[i]``, which is moved behind
+    it.
+    """
     for i in range(n):
         start, stop = offsets[i], offsets[i + 1]
         if start < stop:

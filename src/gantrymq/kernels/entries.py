@@ -1,8 +1,8 @@
-"""One property among the bytes of a record's properties, found without decoding them.
+"""Finds one property in the bytes of a record's properties, without decoding them.
 
-The separators 0x01 and 0x02 are ASCII, and neither Java's nor Python's lenient UTF-8 lets a malformed sequence
-swallow an ASCII byte, so that splitting bytes gives the same entries as splitting the decoded text. An entry
-without a 0x01, with an empty name or an empty value is dropped; of several with one name the last wins.
+The separators 0x01 and 0x02 are ASCII. In neither Java's nor Python's lenient UTF-8 does a malformed sequence swallow
+an ASCII byte, so splitting the bytes gives the same entries as splitting the decoded text. An entry without a 0x01,
+with an empty name or an empty value is dropped. Of several entries with one name the last wins.
 
 Source: MessageDecoder.string2messageProperties.
 """
@@ -27,7 +27,7 @@ PROPERTY_SEPARATOR = 0x02
 
 @helper
 def find_byte(buf: Bytes, start: int, stop: int, byte: int) -> int:
-    """The position of the first ``byte`` in ``buf[start:stop]``, or ``stop``."""
+    """Return the position of the first ``byte`` in ``buf[start:stop]``, or ``stop``."""
     if buf.size < WINDOW:
         while start < stop and buf[start] != byte:
             start += 1
@@ -43,10 +43,10 @@ def find_byte(buf: Bytes, start: int, stop: int, byte: int) -> int:
 
 @helper
 def prefetch_entries(buf: Bytes, start: int) -> None:
-    """Ask for the memory of the properties at ``start``.
+    """Prefetch the properties at ``start``: three cache lines.
 
-    Of usual ones, and what a window that begins with their last entry reaches into: half of a look at a record that
-    is no longer in the cache was the wait for that third line.
+    The third is for the 64-byte window that begins with the last entry: waiting for it was half of the time for a
+    record that is no longer in the cache.
     """
     prefetch(buf, start)
     prefetch(buf, start + CACHE_LINE)
@@ -55,7 +55,7 @@ def prefetch_entries(buf: Bytes, start: int) -> None:
 
 @helper
 def same_bytes(one: Bytes, one_at: int, other: Bytes, other_at: int, length: int) -> bool:
-    """Whether ``length`` bytes of both arrays are the same."""
+    """Whether ``length`` bytes of both arrays are equal."""
     i = 0
     while i + 8 <= length:
         if load_word(one, one_at + i) != load_word(other, other_at + i):
@@ -74,13 +74,13 @@ def same_bytes(one: Bytes, one_at: int, other: Bytes, other_at: int, length: int
 
 @helper
 def next_entry(buf: Bytes, start: int, stop: int) -> tuple[int, int, int]:
-    """The first entry in ``buf[start:stop]`` that counts: (start of its name, its 0x01, end of its value).
+    """Return the first valid entry in ``buf[start:stop]``: (start of its name, its 0x01, end of its value).
 
-    The next one is sought from one past that end. Without any the start is ``stop``.
+    Search for the next one from one byte behind that end. Without a valid entry the start is ``stop``.
     """
     while start < stop:
         ends, separators = np.uint64(0), np.uint64(0)
-        if start + WINDOW <= buf.size:  # both separators of a usual entry with one look
+        if start + WINDOW <= buf.size:  # finds both separators of a usual entry in one window
             ends = match_window(buf, start, PROPERTY_SEPARATOR)
             separators = match_window(buf, start, NAME_VALUE_SEPARATOR)
         if ends and separators:
@@ -97,7 +97,7 @@ def next_entry(buf: Bytes, start: int, stop: int) -> tuple[int, int, int]:
 
 @helper
 def find_value(buf: Bytes, start: int, stop: int, name: Bytes) -> tuple[int, int]:
-    """Where the value of property ``name`` starts and ends in ``buf[start:stop]``; (-1, -1) without one."""
+    """Return where the value of property ``name`` starts and ends in ``buf[start:stop]``, or (-1, -1) without one."""
     found, found_end = -1, -1
     while start < stop:
         at, separator, end = next_entry(buf, start, stop)

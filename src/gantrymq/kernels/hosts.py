@@ -1,7 +1,7 @@
-"""Hosts and message ids of records as text, in Arrow's buffers.
+"""Writes hosts and message ids of records as text into Arrow's buffers.
 
-``at`` are the places of hosts in ``buf`` (rows BORN_HOST_AT or STORE_HOST_AT of a column matrix). Outputs and results
-are those of ``gantrymq.kernels.columns``.
+``at`` has the positions of hosts in ``buf`` (rows BORN_HOST_AT or STORE_HOST_AT of a column matrix). Outputs and
+results are as in ``gantrymq.kernels.columns``.
 
 Source: ``gantrymq.model.host.Host`` and ``gantrymq.model.message.message_id``.
 """
@@ -24,7 +24,7 @@ _UPPER = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 
 @helper
 def _write_number(out: Bytes, at: int, number: int) -> int:
-    """``number`` in decimal; the end of it."""
+    """Write ``number`` in decimal. Returns the end."""
     if number < 0:
         out[at] = _MINUS
         at += 1
@@ -41,7 +41,7 @@ def _write_number(out: Bytes, at: int, number: int) -> int:
 
 @helper
 def _write_group(out: Bytes, at: int, group: int) -> int:
-    """Two bytes of an IPv6 address in hexadecimal without leading zeros; the end of it."""
+    """Write two bytes of an IPv6 address in hexadecimal without leading zeros. Returns the end."""
     shift = 12
     while shift and group >> shift == 0:
         shift -= 4
@@ -69,7 +69,7 @@ def _write_host(out: Bytes, used: int, buf: Bytes, at: int, is_v6: bool) -> int:
 
 @helper
 def _is_same_host(buf: Bytes, at: Int64s, sys_flags: Int64s, v6_bit: int, i: int) -> bool:
-    """Whether record i has the host of the one in front of it."""
+    """Whether record i has the same host as the record before."""
     size = 20 if sys_flags[i] & v6_bit else 8
     return bool((sys_flags[i] ^ sys_flags[i - 1]) & v6_bit == 0 and same_bytes(buf, at[i], buf, at[i - 1], size))
 
@@ -85,9 +85,9 @@ def hosts_text(
     out_values: Bytes,
     out_offsets: Int32s,
 ) -> tuple[int, int, int]:
-    """``ip:port`` of each record; ``v6_bit`` is BORN_HOST_V6 or STORE_HOST_V6.
+    """Write ``ip:port`` of each record. ``v6_bit`` is BORN_HOST_V6 or STORE_HOST_V6.
 
-    A row is written only where ``MAX_HOST_TEXT`` bytes are free. The text of a host that comes again is copied.
+    A row is written only if ``MAX_HOST_TEXT`` bytes are free. The text of a repeated host is copied.
     """
     used, before = 0, 0
     out_offsets[0] = 0
@@ -105,7 +105,7 @@ def hosts_text(
 
 @helper
 def _write_offset(out: Bytes, at: int, phy_offset: int) -> int:
-    """A physical offset as a message id has it, in upper-case hexadecimal; the end of it."""
+    """Write a physical offset as in a message id, in upper-case hexadecimal. Returns the end."""
     for shift in range(60, -4, -4):
         out[at] = _UPPER[phy_offset >> shift & 15]
         at += 1
@@ -123,7 +123,9 @@ def message_ids(
     out_values: Bytes,
     out_offsets: Int32s,
 ) -> tuple[int, int, int]:
-    """The offset message id of each record: its store host at ``at`` and its physical offset in upper-case hex."""
+    """Write the offset message id of each record: its store host at ``at`` and its physical offset in upper-case
+    hex.
+    """
     used = 0
     out_offsets[0] = 0
     for i in range(start, n):
@@ -146,10 +148,10 @@ def message_ids(
 
 @kernel
 def joined_message_ids(host: Bytes, phy_offsets: Int64s, out: Bytes) -> int:
-    """Write the message ids of records with one store host, joined by commas; returns how many bytes they have.
+    """Write the message ids of records with one store host, joined by commas. Returns their size in bytes.
 
-    ``host`` is what an id has in front of the physical offset. ``out`` (writable) has ``host.size + 17`` bytes for
-    each.
+    ``host`` is the part of an id before the physical offset. ``out`` (writable) has ``host.size + 17`` bytes for each
+    id.
     """
     at = 0
     for i in range(phy_offsets.size):

@@ -1,8 +1,8 @@
-"""Index files: the hashes that records are indexed under, and the files' hash tables.
+"""Index files: the key hashes of records, and the hash tables of the files.
 
-``file`` is a uint8 view of a whole index file, ``slots`` and ``entries`` its geometry (maxHashSlotNum, maxIndexNum);
-``header`` is an int64 array of the six numbers of its header, which ``codes`` names. Bytes are described in
-``gantrymq.format.index``.
+``file`` is a uint8 view of a whole index file; ``slots`` and ``entries`` are its geometry (maxHashSlotNum,
+maxIndexNum). ``header`` is an int64 array of the six numbers of its header, which ``codes`` names.
+``gantrymq.format.index`` describes the bytes.
 
 Source: IndexFile.putKey and selectPhyOffset, IndexService.buildIndex.
 """
@@ -37,21 +37,21 @@ from gantrymq.model.flags import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 _KEY_SEPARATOR = np.frombuffer(b"#", np.uint8)
 _TAG_PREFIX = np.frombuffer(b"T#", np.uint8)
 _SPACE = 0x20
-_AHEAD = 24  # entries between asking for a slot's memory and using it
+_AHEAD = 24  # how many entries ahead a slot is prefetched
 
 
 @helper
 def _positive(code: Any) -> int:
-    """IndexFile.indexKeyHashMethod: the absolute value of a hash, 0 where that overflows."""
+    """IndexFile.indexKeyHashMethod: the absolute value of a hash, or 0 if that overflows."""
     number = abs(int(signed_hash(code)))
     return 0 if number == 1 << 31 else number
 
 
 @helper
 def hash_record(buf: Bytes, spans: Spans, prefix: Any, with_tags: bool, hashes: Int32s, count: int) -> int:
-    """Write the hashes of a record with these properties, which go on from ``prefix``, to ``hashes[count:]``.
+    """Write the key hashes of a record with these properties to ``hashes[count:]``. They continue from ``prefix``.
 
-    Returns the count with them, or -1 where they do not fit.
+    Returns the new count, or -1 if they do not fit.
     """
     if spans.unique_end:
         if count == hashes.size:
@@ -76,7 +76,7 @@ def hash_record(buf: Bytes, spans: Spans, prefix: Any, with_tags: bool, hashes: 
 
 
 class HashedTopic(NamedTuple):
-    """A topic in a buffer, and what the hashes of its keys go on from: those of the topic and a number sign."""
+    """A topic in a buffer, and the hash of the topic and a number sign, from which the hashes of its keys continue."""
 
     at: int
     length: int
@@ -85,13 +85,13 @@ class HashedTopic(NamedTuple):
 
 @helper
 def no_topic() -> HashedTopic:
-    """What no record's topic is."""
+    """Return a value that equals no record's topic."""
     return HashedTopic(0, -1, np.uint64(0))
 
 
 @helper
 def hashed_topic(buf: Bytes, columns: Int64s, i: int, before: HashedTopic) -> HashedTopic:
-    """The topic of record i; mostly it is that of the record before, whose hash is known."""
+    """Return the topic of record i. Usually it is that of the record before, whose hash is known."""
     at, length = columns[TOPIC_AT, i], columns[TOPIC_LENGTH, i]
     if length == before.length and same_bytes(buf, at, buf, before.at, length):
         return HashedTopic(at, length, before.prefix)
@@ -102,12 +102,12 @@ def hashed_topic(buf: Bytes, columns: Int64s, i: int, before: HashedTopic) -> Ha
 def index_hashes(
     buf: Bytes, columns: Int64s, start: int, n: int, with_tags: int, hashes: Int32s, record_of: Int32s
 ) -> tuple[int, int]:
-    """What records ``start`` to ``n`` are indexed under; returns (count, done).
+    """Compute the key hashes of records ``start`` to ``n``. Returns (count, done).
 
     ``hashes[:count]`` (int32) are the key hashes (0 .. 2**31 - 1) in RocketMQ's order: for each record UNIQ_KEY, every
     key, and with ``with_tags`` (0 or 1) T#tags; rollback records have none. ``record_of[:count]`` (int32) are the
-    records they belong to. ``done`` is n, or the record to go on from when ``hashes`` was full; room for
-    ``MAX_HASHES_OF_RECORD`` is always enough for one record. Malformed UTF-8 counts as what it reads as.
+    records they belong to. ``done`` is n, or the record to continue from if ``hashes`` was full; room for
+    ``MAX_HASHES_OF_RECORD`` is always enough for one record. Malformed UTF-8 counts as its decoded text.
     """
     count, topic = 0, no_topic()
     for i in range(start, n):
@@ -127,7 +127,7 @@ def index_hashes(
 
 @helper
 def time_diff(header: Int64s, store_timestamp: int) -> int:
-    """The seconds that an entry says it is newer than the file's first."""
+    """Return an entry's time: the seconds that it is newer than the file's first entry."""
     begin_timestamp = header[BEGIN_TIMESTAMP]
     if begin_timestamp <= 0:
         return 0
@@ -136,13 +136,13 @@ def time_diff(header: Int64s, store_timestamp: int) -> int:
 
 @helper
 def slot_of(key_hash: int, slots: int) -> int:
-    """``key_hash % slots``; both fit into 31 bits, and dividing those takes half the time."""
+    """Return ``key_hash % slots``. Both fit into 31 bits, and a 32-bit division takes half the time."""
     return int(np.uint32(key_hash) % np.uint32(slots))
 
 
 @helper
 def count_entry(header: Int64s, begins_slot: bool, phy_offset: int, store_timestamp: int) -> None:
-    """Bring ``header`` up to date with one entry more."""
+    """Update ``header`` for one more entry."""
     count = header[INDEX_COUNT]
     header[SLOT_COUNT] += begins_slot
     if count <= 1:
@@ -155,7 +155,7 @@ def count_entry(header: Int64s, begins_slot: bool, phy_offset: int, store_timest
 
 @helper
 def room_for(header: Int64s, entries: int, start: int, stop: int) -> int:
-    """Up to which of the entries ``start`` to ``stop`` a file has room, which takes ``entries``."""
+    """Return up to which of the entries ``start`` to ``stop`` a file of ``entries`` entries has room."""
     return int(min(stop, start + max(entries - header[INDEX_COUNT], 0)))
 
 
@@ -174,13 +174,12 @@ def index_put(
     start: int,
     stop: int,
 ) -> int:
-    """Put entries ``start`` to ``stop`` until the file is full; returns how many went in.
+    """Put entries ``start`` to ``stop`` until the file is full. Returns how many were put.
 
-    Entry i has the key hash ``hashes[i]`` and is that of record ``records[i]`` (int32 both), which lies at
-    ``phy_offsets[records[i]]`` and was stored at ``store_timestamps[records[i]]`` (ms; int64 both).
-    ``file`` is writable and has the slots at least. Entries are written to ``body``, which is the file too, or a part
-    of it: number 0 would begin at ``body_at`` there. ``header`` is brought up to date; its bytes in the file are the
-    caller's to write.
+    Entry i has the key hash ``hashes[i]`` and belongs to record ``records[i]`` (both int32), whose physical offset is
+    ``phy_offsets[records[i]]`` and whose store time (ms) is ``store_timestamps[records[i]]`` (both int64). ``file`` is
+    writable and contains at least the slots. Entries are written to ``body``, which is the same file or a part of it:
+    entry 0 would begin at ``body_at`` there. ``header`` is updated; the caller must write its bytes to the file.
     """
     stop = room_for(header, entries, start, stop)
     for i in range(start, stop):
@@ -215,14 +214,14 @@ def index_select(
     pages: Bytes,
     state: Int64s,
 ) -> int:
-    """Write the phyOffsets found under ``key_hash`` to ``out``, newest first, at most ``max_n``; returns -1 at the end.
+    """Write the phyOffsets found under ``key_hash`` to ``out``, newest first, at most ``max_n``. Returns -1 when done.
 
-    ``pages`` has a 1 for each page of the file that may be looked at. At another one the number of that page is
-    returned; once it is in memory a call with the same ``state`` goes on. ``state`` (int64, zeros at first) are the
-    count found, the entry reached and the steps taken.
+    ``pages`` has a 1 for each page of the file that is in memory. If another page is needed, its number is returned;
+    load it and call again with the same ``state``. ``state`` (int64, zeros at first) has the count found, the entry
+    reached and the steps taken.
 
-    The loop of selectPhyOffset with its breaks. A number that points out of the file ends it, and so do more steps
-    than the file has entries: chains of a damaged file may go in circles.
+    The loop and its exits are those of selectPhyOffset. A number that leads out of the file also ends it, and so do
+    more steps than the file has entries, because the chains of a damaged file may be circular.
     """
     first_entry = HEADER_SIZE + slots * SLOT_SIZE
     count, begin_timestamp = header[INDEX_COUNT], header[BEGIN_TIMESTAMP]

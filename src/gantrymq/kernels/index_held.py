@@ -1,13 +1,14 @@
-"""What an index file holds that a killed process left, against what the log says. What is right is not written again.
+"""Compares the index file of a killed process with the log. Right entries are not written again.
 
-Words are those of :mod:`gantrymq.kernels.index`. An entry is right if its hash, place and time are those of the log.
-That the chains are right, too, one number says, the *balance*: each entry gives the mark of (its slot, its number),
-and each number that a slot or an entry names takes the mark of (that slot, that number). Numbers in an entry are
-smaller than its own. So nothing is left if and only if each entry is named once, by its slot or by a newer entry of
-its slot, which is how a chain looks. A mark is 64 bits that depend on a random seed: another outcome of nothing left
-has one chance in 2**64.
+The terms are those of :mod:`gantrymq.kernels.index`. An entry is right if its hash, offset and time are those of the
+log. Whether the chains are right too is shown by one number, the *balance*: each entry adds the mark of (its slot, its
+number), and each number in a slot or in an entry subtracts the mark of (that slot, that number). Numbers in an entry
+are smaller than its own. So the balance is 0 exactly if each entry is referenced once, by its slot or by a newer entry
+of its slot, which is the form of a chain. A mark is 64 bits that depend on a random seed, so a wrong file has a balance
+of 0 with a probability of 2**-64.
 
-A table of the heads of all slots would say the same. It takes 20 MB, whose pages the system must find and clear.
+A table of the heads of all slots would show the same, but it takes 20 MB, whose pages the system must allocate and
+clear.
 """
 
 from typing import Any
@@ -29,7 +30,7 @@ _HALF = np.uint64(32)
 
 @helper
 def _mark(seed: int, slot: int, number: int) -> Any:
-    """64 bits that nobody foresees who does not know ``seed`` (the last steps of SplitMix64)."""
+    """Return 64 bits that are unpredictable without ``seed`` (the last steps of SplitMix64)."""
     mixed = (np.uint64(slot) << _HALF | np.uint64(np.uint32(number))) + np.uint64(seed)
     mixed = (mixed ^ (mixed >> _SHIFTS[0])) * _FACTORS[0]
     mixed = (mixed ^ (mixed >> _SHIFTS[1])) * _FACTORS[1]
@@ -38,7 +39,7 @@ def _mark(seed: int, slot: int, number: int) -> Any:
 
 @kernel
 def index_balance(file: Bytes, slots: int, seed: int) -> int:
-    """The balance of a file before any of its entries was looked at: what its slots take."""
+    """Return the balance of a file before any entry is confirmed: what its slots subtract."""
     balance = np.uint64(0)
     for slot in range(slots):
         number = load_i32(file, HEADER_SIZE + slot * SLOT_SIZE)
@@ -62,10 +63,11 @@ def index_confirm(
     seed: int,
     balance: int,
 ) -> tuple[int, int]:
-    """Look for entries ``start`` to ``stop`` (see ``index_put``) where ``header`` says that the next ones stand.
+    """Compare entries ``start`` to ``stop`` (see ``index_put``) with the next ones in the file, as ``header`` counts
+    them.
 
-    Returns how many are there, up to the first that is not or to the end of the file, and the balance with them.
-    ``header`` is brought up to date as ``index_put`` does it.
+    Returns how many are there, up to the first difference or the end of the file, and the new balance. ``header`` is
+    updated as in ``index_put``.
     """
     first_entry = HEADER_SIZE + slots * SLOT_SIZE
     stop = room_for(header, entries, start, stop)
@@ -91,10 +93,10 @@ def index_confirm(
 
 @helper
 def _settle(file: Bytes, table: Bytes, size: int) -> None:
-    """Bring the slots of ``table`` to ``file``, comparing a cache line of it at a time: no line lies in two pages.
+    """Copy the slots of ``table`` to ``file`` where they differ, one cache line at a time. No line crosses a page.
 
-    Word by word LLVM makes stores under a mask of it, and one whose mask is empty costs the processor a hundred cycles
-    and more: six times as long as all the rest.
+    Word by word, LLVM would make masked stores. One with an empty mask costs the processor a hundred cycles and more:
+    six times as long as all the rest.
     """
     for line in range(0, HEADER_SIZE + size, CACHE_LINE):
         at = max(line - HEADER_SIZE, 0)
@@ -105,9 +107,9 @@ def _settle(file: Bytes, table: Bytes, size: int) -> None:
 
 @kernel
 def index_repair(file: Bytes, table: Bytes, slots: int, count: int) -> int:
-    """Chain the entries below ``count`` anew, by their hashes; returns how many slots they have.
+    """Rebuild the chains of the entries below ``count`` from their hashes. Returns how many slots they use.
 
-    ``table`` is room for the slots (4 bytes each), zeros. Only what differs is written.
+    ``table`` is working memory of 4 zero bytes for each slot. Only differences are written.
     """
     used = 0
     for number in range(1, count):
@@ -124,7 +126,7 @@ def index_repair(file: Bytes, table: Bytes, slots: int, count: int) -> int:
 
 @kernel
 def index_clear(file: Bytes, slots: int, first: int, last: int) -> None:
-    """Make entries ``first`` to ``last`` zeros; those that are stay unwritten."""
+    """Zero the entries ``first`` to ``last``. Zeros are not written again."""
     entries_at = HEADER_SIZE + slots * SLOT_SIZE
     for at in range(entries_at + first * ENTRY_SIZE, entries_at + last * ENTRY_SIZE, SLOT_SIZE):
         if load_i32(file, at) != 0:

@@ -1,7 +1,7 @@
-"""Machine instructions that Python does not have: unaligned loads, byte order, searches in 64 bytes, a call of ISA-L.
+"""Machine instructions that Python lacks: unaligned loads, byte order, searches in 64 bytes, and a call of ISA-L.
 
 Each is one LLVM operation, inlined into the kernel that uses it. Positions are int64 and are not checked: the caller
-ensures that every byte of an access lies in its array.
+ensures that every accessed byte is within its array.
 
 The host is little-endian (x86-64, AArch64). Source: LLVM's language reference.
 """
@@ -16,13 +16,13 @@ from numba.extending import intrinsic as _numba_intrinsic
 _I1, _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 _WINDOW = ir.VectorType(_I8, 64)
 _BLOCK = ir.VectorType(_I8, 16)
-WINDOW = 64  # bytes that match_window looks at
-BLOCK = 16  # bytes that hash_block looks at
+WINDOW = 64  # bytes that match_window examines
+BLOCK = 16  # bytes that hash_block covers
 CACHE_LINE = 64
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
-    """Numba's decorator, whose result is called with one argument fewer than ``function`` has."""
+    """Apply Numba's decorator. Its result is called with one argument fewer than ``function`` has."""
     return _numba_intrinsic(function)
 
 
@@ -62,7 +62,7 @@ def _make_store(bits: int) -> Any:
 load_i16 = _make_load(16, types.int64, big_endian=True)  # (buf, at): two big-endian bytes, signed
 load_i32 = _make_load(32, types.int64, big_endian=True)
 load_i64 = _make_load(64, types.int64, big_endian=True)
-load_word = _make_load(64, types.uint64, big_endian=False)  # eight bytes as they lie
+load_word = _make_load(64, types.uint64, big_endian=False)  # eight bytes in memory order
 load_half_word = _make_load(32, types.uint64, big_endian=False)
 store_i16 = _make_store(16)  # (buf, at, value): the low bits of value, big-endian
 store_i32 = _make_store(32)
@@ -86,7 +86,7 @@ def copy(typing_context: Any, target: Any, target_at: Any, source: Any, source_a
 
 @intrinsic
 def prefetch(typing_context: Any, array: Any, at: Any) -> Any:
-    """Ask for the cache line of element ``at``; harmless where that is outside of the array."""
+    """Prefetch the cache line of element ``at``. A position outside of the array is harmless."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -101,7 +101,7 @@ def prefetch(typing_context: Any, array: Any, at: Any) -> Any:
 
 @intrinsic
 def match_window(typing_context: Any, buf: Any, at: Any, byte: Any) -> Any:
-    """Which of the ``WINDOW`` bytes from ``at`` are ``byte``: bit i of the uint64 for byte at + i."""
+    """Return which of the ``WINDOW`` bytes from ``at`` equal ``byte``: bit i of the uint64 is for byte at + i."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         window = _load_vector(context, builder, signature, args, _WINDOW)
@@ -113,7 +113,7 @@ def match_window(typing_context: Any, buf: Any, at: Any, byte: Any) -> Any:
 
 @intrinsic
 def non_ascii_window(typing_context: Any, buf: Any, at: Any) -> Any:
-    """Which of the ``WINDOW`` bytes from ``at`` are above 0x7f, as in :func:`match_window`."""
+    """Return which of the ``WINDOW`` bytes from ``at`` are above 0x7f, as in :func:`match_window`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         window = _load_vector(context, builder, signature, args, _WINDOW)
@@ -124,9 +124,9 @@ def non_ascii_window(typing_context: Any, buf: Any, at: Any) -> Any:
 
 @intrinsic
 def hash_block(typing_context: Any, buf: Any, at: Any, skipped: Any) -> Any:
-    """The sum of 31**(15 - i) * byte(at + i) over i from ``skipped`` to 15, as a uint64 of 32 bits.
+    """Return the sum of 31**(15 - i) * byte(at + i) over i from ``skipped`` to 15, as a uint64 of 32 bits.
 
-    That is Java's String.hashCode of these bytes where they are ASCII; leading zeros change nothing in it.
+    For ASCII bytes that is Java's String.hashCode; leading zeros do not change it.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -158,7 +158,7 @@ def _load_vector(context: Any, builder: Any, signature: Any, args: Any, vector: 
 
 @intrinsic
 def trailing_zeros(typing_context: Any, word: Any) -> Any:
-    """How many zero bits ``word`` (uint64) ends with; 64 where it is 0."""
+    """Return how many zero bits ``word`` (uint64) ends with; 64 if it is 0."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], _I1(0))
@@ -168,10 +168,10 @@ def trailing_zeros(typing_context: Any, word: Any) -> Any:
 
 @intrinsic
 def crc32_gzip_refl(typing_context: Any, buf: Any, at: Any, length: Any) -> Any:
-    """ISA-L's CRC-32 of ``length`` bytes from ``at``, a uint32.
+    """Return ISA-L's CRC-32 of ``length`` bytes from ``at`` as a uint32.
 
-    The only function that kernels call and do not contain. ``jit`` and ``loader`` make the symbol of the package
-    ``isal`` known to LLVM and to the system's loader.
+    This is the only external function that kernels call. ``jit`` and ``loader`` make the symbol of the package ``isal``
+    known to LLVM and to the system's loader.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How Numba compiles kernels: to run without the interpreter's lock, and to raise nothing.
+"""How Numba compiles kernels: they run without the GIL and raise nothing.
 
 Only tests and ``compiler`` use this; everything else calls a kernel through ``api``.
 """
@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 from isal import isal_zlib
 from numba import njit
 
-KERNELS: list[Any] = []  # every kernel of the modules that are imported
+KERNELS: list[Any] = []  # every kernel of the imported modules
 
 llvm.load_library_permanently(isal_zlib.__file__)  # crc32_gzip_refl, which kernels call
 
@@ -18,7 +18,8 @@ llvm.load_library_permanently(isal_zlib.__file__)  # crc32_gzip_refl, which kern
 _OPTIONS: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
-    # Kernels make no arrays, so nobody counts references: of those in a tuple that cost a third of a kernel's time.
+    # Kernels create no arrays, so references need no counting: counting those in a tuple cost a third of a kernel's
+    # time.
     "_nrt": False,
 }
 
@@ -31,10 +32,10 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 def helper(function: Callable[..., Any]) -> Any:
-    """A function for kernels to call: compiled into every place of its call."""
+    """Mark a function that kernels call. It is inlined at each call."""
     return njit(**_OPTIONS, forceinline=True)(function)
 
 
 def rare_helper(function: Callable[..., Any]) -> Any:
-    """The same for what seldom runs: a call costs more, but its caller stays small."""
+    """Like ``helper`` for rarely called functions: not inlined. A call costs more, but its caller stays small."""
     return njit(**_OPTIONS)(function)

@@ -1,17 +1,15 @@
-"""The library of compiled kernels: finding it, checking that it is not out of date, and the entry of a kernel in it.
+"""Opens the library of compiled kernels, after checking that it is up to date, and finds a kernel's entry in it.
 
-``build`` makes the library when the package is built, or in a checkout when something has changed: a shared library
-with every kernel for each variant of processors, and an index beside it, a JSON object:
+``build`` makes the library when the package is built, and in a checkout when a source has changed. It is a shared
+library with every kernel for each processor variant, and an index beside it, a JSON object:
 
-| key | what |
-|---|---|
-| ``library`` | the shared library's file name; null where no linker was found |
-| ``variants`` | the names of the variants in it |
-| ``kernels`` | for each kernel the digest of its sources, the kinds of its arguments, the number of its results |
-| ``stamps`` | in a checkout, time of change and size of each source; an installed package has none |
+| key | value | |---|---| | ``library`` | the shared library's file name; null if no linker was found | | ``variants`` |
+the names of the variants in it | | ``kernels`` | for each kernel the digest of its sources, the kinds of its arguments,
+the number of its results | | ``stamps`` | in a checkout, modification time and size of each source; empty in an
+installed package |
 
-Without a linker LLVM, which comes with Numba, links the object files into each process instead, which takes 40 ms:
-the linked library is open in 1 ms.
+Without a linker, LLVM (which comes with Numba) links the object files into each process. That takes 40 ms; opening the
+linked library takes 1 ms.
 
 Thread rule: any thread.
 """
@@ -42,7 +40,7 @@ _BUILDING = threading.Lock()
 class Library:
     """An open library, for the variant that is best on this processor.
 
-    Raises KernelsError where there is none for it.
+    Raises KernelsError if it has no variant for this processor.
     """
 
     def __init__(self, index: dict[str, Any], folder: Path) -> None:
@@ -57,16 +55,16 @@ class Library:
         self._find = _linked(folder / index["library"]) if index["library"] else _linked_by_llvm(index, folder, variant)
 
     def entry(self, full_name: str, symbol: str) -> tuple[int, int, str]:
-        """Of a kernel: its address, the number of its results, the kinds of its arguments."""
+        """Return a kernel's address, the number of its results, and the kinds of its arguments."""
         known = self._kernels[full_name]
         return self._find(symbol), known["results"], known["kinds"]
 
 
 @lru_cache(maxsize=1)
 def library() -> Library:
-    """The library of this package; in a checkout whose kernels have changed it is built first.
+    """Return the library of this package. In a checkout whose kernels have changed it is built first.
 
-    Raises KernelsError where there is none and none can be built.
+    Raises KernelsError if there is none and none can be built.
     """
     with _BUILDING:
         index = read_index(FOLDER)
@@ -76,7 +74,7 @@ def library() -> Library:
 
 
 def _built() -> dict[str, Any]:
-    """The index after ``build`` has run, in a process of its own: a program did not ask for what compiling imports."""
+    """Run ``build`` and return the new index. A separate process keeps the compiler's imports out of this program."""
     import logging
     import subprocess
 
@@ -103,7 +101,7 @@ def _built() -> dict[str, Any]:
 
 
 def read_index(folder: Path) -> dict[str, Any] | None:
-    """The index of a folder; None where there is none that can be read."""
+    """Return the index of a folder, or None if there is no readable one."""
     try:
         index: dict[str, Any] = orjson.loads((folder / INDEX).read_bytes())
         if index["library"] and not (folder / index["library"]).exists():
@@ -114,7 +112,7 @@ def read_index(folder: Path) -> dict[str, Any] | None:
 
 
 def stamp(path: Path) -> list[int]:
-    """What tells that a source has not been written to."""
+    """Return [modification time in ns, size], which shows whether a source was changed."""
     status = path.stat()
     return [status.st_mtime_ns, status.st_size]
 
@@ -129,7 +127,7 @@ def _is_stale(index: dict[str, Any]) -> bool:
 
 def _linked(path: Path) -> Find:
     try:
-        ctypes.CDLL(isal_zlib.__file__, ctypes.RTLD_GLOBAL)  # crc32_gzip_refl, which kernels call
+        ctypes.CDLL(isal_zlib.__file__, ctypes.RTLD_GLOBAL)  # provides crc32_gzip_refl, which kernels call
         loaded = ctypes.CDLL(os.fspath(path))
     except OSError as error:
         raise KernelsError(
@@ -162,5 +160,5 @@ def _linked_by_llvm(index: dict[str, Any], folder: Path, variant: Variant) -> Fi
 
 
 def object_path(folder: Path, variant: Variant, full_name: str, digest: str) -> Path:
-    """Where the object file of a kernel is kept."""
+    """Return the path of a kernel's object file."""
     return folder / "objects" / variant.name / f"{full_name}-{digest}.o"

@@ -1,4 +1,4 @@
-"""The table that numbers queues; see ``queues`` for what kernels do with it. Nothing here imports Numba."""
+"""The table that numbers queues. Kernels use it in ``queues``. Nothing here imports Numba."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ COUNT, POOLED = 0, 1
 
 
 class QueueTable(NamedTuple):
-    """An open-addressing hash table of queues, in arrays that belong to the caller.
+    """An open-addressing hash table of queues, in arrays that the caller owns.
 
-    ``slots`` (a power of two, at least twice as many as queues) hold ordinal + 1, or 0. For each ordinal there is a
-    hash, a queue id, and the place of its topic in ``pool``. ``counts`` are the queues and the used bytes of the pool.
+    ``slots`` (a power of two, at least twice the number of queues) hold ordinal + 1, or 0. For each ordinal there is a
+    hash, a queue id, and the position of its topic in ``pool``. ``counts`` has the number of queues and the used bytes
+    of the pool.
     """
 
     slots: Int64s
@@ -29,14 +30,17 @@ class QueueTable(NamedTuple):
 
 
 def new_table(queues: int = 512, pool_bytes: int = 1 << 16) -> QueueTable:
-    """An empty table; ``queues`` is a power of two, ``pool_bytes`` at least 32767, so that any topic finds room."""
+    """Return an empty table.
+
+    ``queues`` is a power of two; ``pool_bytes`` is at least 32767, so that any topic fits.
+    """
     ids, at, length = (np.zeros(queues, np.int64) for _ in range(3))
     slots, hashes = np.zeros(2 * queues, np.int64), np.zeros(queues, np.uint64)
     return QueueTable(slots, hashes, ids, at, length, np.zeros(pool_bytes, np.uint8), np.zeros(2, np.int64))
 
 
 def grow(table: QueueTable) -> QueueTable:
-    """A table of twice the size with the same queues under the same ordinals."""
+    """Return a table of twice the size with the same queues under the same ordinals."""
     larger = new_table(2 * table.queue_ids.size, 2 * table.pool.size)
     arrays: Any = zip(table, larger, strict=True)
     for old, new in arrays:
@@ -52,11 +56,11 @@ def grow(table: QueueTable) -> QueueTable:
 
 
 def queue_count(table: QueueTable) -> int:
-    """How many queues the table knows: their ordinals are the numbers below."""
+    """Return how many queues the table has; their ordinals are 0 to one less."""
     return int(table.counts[COUNT])
 
 
 def queue_of(table: QueueTable, ordinal: int) -> tuple[bytes, int]:
-    """The topic's bytes and the queue id of a queue."""
+    """Return the topic's bytes and the queue id of a queue."""
     at = int(table.topic_at[ordinal])
     return table.pool[at : at + int(table.topic_length[ordinal])].tobytes(), int(table.queue_ids[ordinal])

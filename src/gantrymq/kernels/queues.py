@@ -1,8 +1,8 @@
 """Dispatch to consume queues: which queue each record of a column matrix enters, and the units to append.
 
-``buf`` (uint8, read-only) and ``columns`` (see ``gantrymq.kernels.codes``) are what ``scan`` read. A queue is a pair of
-topic (its bytes) and queue id; a :class:`QueueTable` numbers the queues in the order in which they turn up and keeps
-their names, so that it serves any number of buffers.
+``buf`` (uint8, read-only) and ``columns`` (see ``gantrymq.kernels.codes``) are the input and output of ``scan``. A
+queue is a pair of topic (its bytes) and queue id. A :class:`QueueTable` numbers the queues in order of first appearance
+and keeps their names, so that it serves any number of buffers.
 
 Source: CommitLog.checkMessageAndReturnSize, ConsumeQueue.putMessagePositionInfo, MessageExtBrokerInner.
 """
@@ -54,7 +54,7 @@ def _hash_queue(buf: Bytes, at: int, length: int, queue_id: int) -> Any:
     for i in range(0, length - 8, 8):
         code = (code ^ load_word(buf, at + i)) * _MIX
         code ^= code >> _FOLD
-    # The last eight bytes, which may overlap; in front of a topic there is always a whole record's head.
+    # The last eight bytes, which may overlap. A record's head precedes each topic, so the load stays within the buffer.
     last = load_word(buf, at + length - 8)
     if length < 8:
         last = last >> np.uint64(64 - 8 * length) if length else np.uint64(0)
@@ -76,7 +76,7 @@ def _find_queue(
     length: int,
     queue_id: int,
 ) -> tuple[int, int]:
-    """A queue's (ordinal, slot); without one -1 and the slot where it belongs."""
+    """Return a queue's (ordinal, slot), or -1 and the slot for it if the table lacks it."""
     mask = slots.size - 1
     slot = np.int64(code) & mask
     while slots[slot]:
@@ -94,7 +94,7 @@ def _find_queue(
 
 @rare_helper
 def _add_queue(table: QueueTable, slot: int, code: Any, buf: Bytes, at: int, length: int, queue_id: int) -> int:
-    """Give the next ordinal to a queue; -1 where the table has no room."""
+    """Give the next ordinal to a queue. Returns -1 if the table has no room."""
     ordinal, pooled = table.counts[COUNT], table.counts[POOLED]
     if ordinal == table.queue_ids.size or pooled + length > table.pool.size:
         return -1
@@ -111,9 +111,9 @@ def _add_queue(table: QueueTable, slot: int, code: Any, buf: Bytes, at: int, len
 
 @helper
 def queue_of_record(buf: Bytes, columns: Int64s, i: int, table: QueueTable) -> int:
-    """The ordinal of record i's queue, which may be a new one.
+    """Return the ordinal of record i's queue, which may be a new one.
 
-    NO_QUEUE where it enters none (prepared, rollback), NO_ROOM where the table must grow first.
+    Returns NO_QUEUE if it enters none (prepared, rollback), and NO_ROOM if the table must grow first.
     """
     transaction = columns[SYS_FLAG, i] & TRANSACTION_MASK
     if transaction not in (TRANSACTION_NONE, TRANSACTION_COMMIT):
@@ -131,10 +131,10 @@ def queue_of_record(buf: Bytes, columns: Int64s, i: int, table: QueueTable) -> i
 def assign_queues(
     buf: Bytes, columns: Int64s, start: int, n: int, table: QueueTable, ordinals: Int64s
 ) -> tuple[int, int, int]:
-    """Find the queue of records ``start`` to ``n``; returns (done, stop code, stop position).
+    """Find the queue of records ``start`` to ``n``. Returns (done, stop code, stop position).
 
-    ``ordinals[i]`` is the ordinal of record i's queue, -1 where it enters none (prepared, rollback). ``done`` is n,
-    or with STOP_TABLE_FULL the record to go on from with a grown table; the stop position is that record's.
+    ``ordinals[i]`` is the ordinal of record i's queue, or -1 if it enters none (prepared, rollback). ``done`` is n, or
+    with STOP_TABLE_FULL the record to continue from with a larger table; the stop position is that record's.
     """
     for i in range(start, n):
         if i + RECORDS_AHEAD < n:
@@ -148,7 +148,10 @@ def assign_queues(
 
 @helper
 def _level(buf: Bytes, start: int, stop: int) -> int:
-    """The delay level in ``buf[start:stop]``: 0 where these are not digits, one plus aside, never above ``_MANY``."""
+    """Return the delay level in ``buf[start:stop]``: 0 if it has other characters than digits after an optional plus.
+
+    The result is at most ``_MANY``.
+    """
     level = 0
     for i in range(start + (start < stop and buf[start] == _PLUS), stop):
         digit = int(buf[i]) - 48
@@ -167,7 +170,7 @@ def _deliver_time(level: int, store_timestamp: int, delay_levels_ms: Int64s) -> 
 
 @helper
 def tags_code_of(buf: Bytes, columns: Int64s, i: int, spans: Spans, delay_levels_ms: Int64s) -> int:
-    """What ``format.queue_entry.tags_code`` gives for record i, whose properties stand where ``spans`` says."""
+    """Return ``format.queue_entry.tags_code`` of record i, whose properties are at ``spans``."""
     if spans.delay_end and columns[TOPIC_LENGTH, i] == _SCHEDULE_TOPIC.size:
         level = _level(buf, spans.delay, spans.delay_end)
         if level > 0 and same_bytes(buf, columns[TOPIC_AT, i], _SCHEDULE_TOPIC, 0, _SCHEDULE_TOPIC.size):
@@ -177,9 +180,9 @@ def tags_code_of(buf: Bytes, columns: Int64s, i: int, spans: Spans, delay_levels
 
 @kernel
 def tags_codes(buf: Bytes, columns: Int64s, n: int, delay_levels_ms: Int64s, codes: Int64s) -> None:
-    """``codes[i]``, for i below n: what ``format.queue_entry.tags_code`` gives for record i.
+    """Set ``codes[i]``, for i below n, to ``format.queue_entry.tags_code`` of record i.
 
-    ``delay_levels_ms[i]`` is the delay of level i + 1. Malformed UTF-8 counts as what it reads as.
+    ``delay_levels_ms[i]`` is the delay of level i + 1. Malformed UTF-8 counts as its decoded text.
     """
     for i in range(n):
         if i + RECORDS_AHEAD < n:
@@ -189,11 +192,11 @@ def tags_codes(buf: Bytes, columns: Int64s, n: int, delay_levels_ms: Int64s, cod
 
 @kernel
 def missing_units(columns: Int64s, n: int, ordinals: Int64s, numbers: Int64s, ends: Int64s, wanted: Int64s) -> int:
-    """Which of n records still have to enter their queues; returns the last of them, or -1.
+    """Find which of n records have no unit yet. Returns the last of them, or -1.
 
-    The queue of record i has the number ``numbers[ordinals[i]]``, or none where either is -1; it has the units of all
-    records that end at ``ends[number]`` or in front of it. ``wanted[:n]`` takes the numbers, and -1 for a record that
-    has no queue or whose unit is there.
+    The queue of record i has the number ``numbers[ordinals[i]]``, or none if either is -1. It has the units of all
+    records that end at or before ``ends[number]``. ``wanted[:n]`` gets the numbers, and -1 for a record that enters no
+    queue or has its unit.
     """
     last = -1
     for i in range(n):
@@ -217,12 +220,12 @@ def encode_units(
     fields: Int64s,
     group_start: Int64s,
 ) -> int:
-    """Encode the units of n records, grouped by queue and within a queue in the records' order.
+    """Encode the units of n records, grouped by queue and, within a queue, in the order of the records.
 
-    ``units`` (uint8, writable, 20 bytes each) takes the units; the rows of ``fields`` take their queue offsets,
-    physical offsets, sizes and store timestamps. Those of queue q are number ``group_start[q]`` to
-    ``group_start[q + 1]``. ``queues`` is above every ordinal, ``group_start`` has ``queues`` + 1 elements. Returns
-    how many units there are: records of ordinal -1 have none.
+    ``units`` (uint8, writable, 20 bytes each) gets the units. The rows of ``fields`` get their queue offsets, physical
+    offsets, sizes and store timestamps. The units of queue q are ``group_start[q]`` to ``group_start[q + 1]``.
+    ``queues`` is above every ordinal, and ``group_start`` has ``queues`` + 1 elements. Returns the number of units:
+    records of ordinal -1 have none.
     """
     group_start[:] = 0
     for i in range(n):
@@ -234,7 +237,7 @@ def encode_units(
         if ordinals[i] < 0:
             continue
         place = group_start[ordinals[i]]
-        group_start[ordinals[i]] = place + 1  # each start moves to the next one's place
+        group_start[ordinals[i]] = place + 1  # each start moves on to the start of the next queue
         store_i64(units, place * UNIT_SIZE, columns[PHY_OFFSET, i])
         store_i32(units, place * UNIT_SIZE + 8, columns[SIZE, i])
         store_i64(units, place * UNIT_SIZE + 12, codes[i])

@@ -1,8 +1,8 @@
-"""Plain sends, read off the frames that a connection brought, without taking commands apart.
+"""Reads plain sends from the frames of a connection, without decoding commands.
 
-A send is plain where its frame has the usual form: a JSON header without a blank and without an escape but those of the
-two separators of properties, all of it ASCII, with the fields of SEND_MESSAGE_V2 as texts. Whatever else there is ends
-the run; those frames are read in the ordinary way, which knows everything.
+A send is plain if its frame has the usual form: an ASCII JSON header without blanks, and without escapes except those
+of the two separators of properties, with the fields of SEND_MESSAGE_V2 as strings. Anything else ends the run, and the
+general decoder reads those frames.
 
 Source: RemotingCommand.decode, SendMessageRequestHeaderV2, SendMessageProcessor.
 """
@@ -52,10 +52,10 @@ _CODE, _FLAG, _OPAQUE_NAME, _VERSION, _EXT_FIELDS, _FALSE, _WAIT_NAME, _UNIQ_KEY
 )
 _MOST_DIGITS = 18
 _MAX_INT = (1 << 31) - 1
-# What a header must have.
+# The fields that a header must have.
 _HAS_CODE, _HAS_FLAG, _HAS_OPAQUE, _HAS_VERSION, _HAS_FIELDS = (1 << bit for bit in range(5))
 _HAS_ALL = (1 << 5) - 1
-# The fields of a send, a to n in the order of their letters: those that must be there, and those that are numbers.
+# The fields of a send, a to n in the order of their letters: the required ones, and those that are numbers.
 _A_TO_I = (1 << 9) - 1
 _D, _E, _F, _G, _H, _I, _J, _L, _M, _B = (ord(letter) - _A for letter in "defghijlmb")
 _LONG = 1 << _G
@@ -63,7 +63,7 @@ _NUMBERS = 1 << _D | 1 << _E | 1 << _F | 1 << _G | 1 << _H | 1 << _J | 1 << _L
 
 
 class Number(NamedTuple):
-    """A number that was read; ``ok`` says whether it was one."""
+    """A parsed number. ``ok`` is False if the text was not a valid number."""
 
     ok: bool
     value: int
@@ -76,7 +76,9 @@ def _is(buf: Bytes, at: int, end: int, name: Bytes) -> bool:
 
 @rare_helper
 def _number(buf: Bytes, at: int, end: int) -> Number:
-    """A decimal number without superfluous zeros, as long as no digit can be lost."""
+    """Parse a decimal number without superfluous zeros and with at most ``_MOST_DIGITS`` digits, so that no digit is
+    lost.
+    """
     negative = at < end and buf[at] == _MINUS
     first = at + negative
     if first >= end or end - first > _MOST_DIGITS or (buf[first] == _ZERO and end - first > 1):
@@ -97,7 +99,7 @@ def _fits_int(value: int) -> bool:
 
 @rare_helper
 def _text_end(buf: Bytes, at: int, stop: int) -> int:
-    """Where the quote stands that ends a plain text, or -1."""
+    """Return the position of the quote that ends a plain text, or -1."""
     while at < stop:
         byte = buf[at]
         if byte == _QUOTE:
@@ -110,7 +112,7 @@ def _text_end(buf: Bytes, at: int, stop: int) -> int:
 
 @rare_helper
 def _bare_end(buf: Bytes, at: int, stop: int) -> int:
-    """Where the comma or the bracket stands that ends a number or a word like null, or -1."""
+    """Return the position of the comma or the bracket that ends a number or a word like null, or -1."""
     begin = at
     while at < stop:
         byte = buf[at]
@@ -124,7 +126,7 @@ def _bare_end(buf: Bytes, at: int, stop: int) -> int:
 
 
 class Copied(NamedTuple):
-    """A text without its escapes: where the quote behind it stands (-1: it is not plain), and where the copy ends."""
+    """A text without its escapes: the position of the quote behind it (-1: not plain), and the end of the copy."""
 
     quote: int
     end: int
@@ -132,7 +134,10 @@ class Copied(NamedTuple):
 
 @rare_helper
 def _copy_text(buf: Bytes, at: int, stop: int, text: Bytes, to: int) -> Copied:
-    """Copy the text at ``at`` to ``text[to:]``; of escapes there may be those of the two separators."""
+    """Copy the text at ``at`` to ``text[to:]``.
+
+    The only escapes that it may contain are those of the two separators.
+    """
     while at < stop and to < text.size:
         byte = buf[at]
         if byte == _QUOTE:
@@ -154,7 +159,7 @@ def _copy_text(buf: Bytes, at: int, stop: int, text: Bytes, to: int) -> Copied:
 
 @rare_helper
 def _fields(buf: Bytes, at: int, stop: int, columns: Int64s, i: int, text: Bytes, used: int) -> Copied:
-    """Read extFields, the object whose first key is at ``at``: where it ends, and how much of ``text`` is used."""
+    """Read extFields, the object whose first key is at ``at``. Returns its end and the used size of ``text``."""
     seen, properties_end = 0, used
     while at < stop and buf[at] == _QUOTE:
         key, key_end = at + 1, _text_end(buf, at + 1, stop)
@@ -183,7 +188,7 @@ def _fields(buf: Bytes, at: int, stop: int, columns: Int64s, i: int, text: Bytes
 
 @helper
 def _take(buf: Bytes, begin: int, end: int, letter: int, columns: Int64s, i: int) -> bool:
-    """Take the value of one field; False where it is none that a plain send has."""
+    """Store the value of one field. Returns False if no plain send has this value."""
     if letter == _B:
         columns[TOPIC_AT, i], columns[TOPIC_LENGTH, i] = begin, end - begin
     elif letter == _M:
@@ -209,7 +214,7 @@ def _take(buf: Bytes, begin: int, end: int, letter: int, columns: Int64s, i: int
 
 @rare_helper
 def _header(buf: Bytes, at: int, stop: int, columns: Int64s, i: int, text: Bytes, used: int) -> int:
-    """Read the header ``buf[at:stop]``; how much of ``text`` is used then, or -1 where the send is not plain."""
+    """Read the header ``buf[at:stop]``. Returns the used size of ``text``, or -1 if the send is not plain."""
     found, after = 0, -1
     columns[RECONSUME_TIMES, i] = 0
     if at >= stop or buf[at] != _OPEN:
@@ -293,7 +298,7 @@ def _is_one_of(buf: Bytes, at: int, length: int, names: Bytes, ends: Int64s) -> 
 def _entries(
     text: Bytes, start: int, stop: int, columns: Int64s, i: int, acted_on: Bytes, ends: Int64s, seen: Int64s
 ) -> bool:
-    """Whether the properties ``text[start:stop]`` can stay as they came; finds UNIQ_KEY in them."""
+    """Find UNIQ_KEY in the properties ``text[start:stop]``. Returns whether they can be stored unchanged."""
     columns[UNIQUE_LENGTH, i] = 0
     count, at = 0, start
     while at < stop:
@@ -323,7 +328,10 @@ def _entries(
 
 @helper
 def _look_at(text: Bytes, name: int, length: int, value: int, end: int, columns: Int64s, i: int) -> bool:
-    """Take the value of UNIQ_KEY, which an answer can hold as it is; who does not WAIT is not plain."""
+    """Store the position of UNIQ_KEY. Returns False if the send is not plain.
+
+    It is plain if the value of UNIQ_KEY can be put into a response unchanged, and WAIT is true.
+    """
     if _is(text, name, name + length, _UNIQ_KEY):
         columns[UNIQUE_AT, i], columns[UNIQUE_LENGTH, i] = value, end - value
         for at in range(value, end):
@@ -348,16 +356,16 @@ def read_sends(
     """Read plain sends to one topic from the frames at ``data[start:]``.
 
     Returns (count, end, used, bytes of bodies, bytes of UNIQ_KEYs, longest body, longest properties, largest queue id);
-    ``end`` is behind the last of them. ``columns[:, :count]`` has the rows of ``send_columns``; ``text[:used]`` their
-    properties, without escapes and each with its last separator; where it has no more room the run ends. ``acted_on``
-    are the names of properties that a broker acts on, each ending at one of ``ends``; ``seen`` is working memory of
-    2 * ``MAX_NAMES``.
+    ``end`` is behind the last of them. ``columns[:, :count]`` has the rows of ``send_columns``. ``text[:used]`` gets
+    their properties without escapes, each with its last separator; the run ends if it has no more room. ``acted_on``
+    has the names of properties that a broker acts on, each ending at one of ``ends``. ``seen`` is working memory of 2 *
+    ``MAX_NAMES``.
     """
     count, at, used, bodies, ids, body, properties, queue = 0, start, 0, 0, 0, 0, 0, 0
     while count < columns.shape[1] and data.size - at >= FRAME_HEAD_SIZE:
         length, header = load_i32(data, at), load_i32(data, at + 4)
         end = at + 4 + length
-        # The serialize type of JSON is 0, so that the word is the length of the header; a plain send has a body.
+        # The serialize type of JSON is 0, so the word is the length of the header. A plain send has a body.
         if length < 4 or end > data.size or header < 0 or header >= length - 4:
             break
         body_at = at + FRAME_HEAD_SIZE + header

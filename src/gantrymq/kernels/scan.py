@@ -1,7 +1,7 @@
-"""Records of a commit log, read into a column matrix: ``format.record.check_record`` over a whole file.
+"""Reads records of a commit log into a column matrix: ``format.record.check_record`` over a whole file.
 
-``buf`` is a read-only uint8 array. Positions and sizes are bytes within it. ``limit`` is the end of the file: no
-byte from there on is read. Rows of the matrix, checks and stop codes stand in ``gantrymq.kernels.codes``.
+``buf`` is a read-only uint8 array. Positions and sizes are bytes within it. ``limit`` is the end of the file: no byte
+from there on is read. ``gantrymq.kernels.codes`` has the rows of the matrix, the checks and the stop codes.
 
 Source: CommitLog.checkMessageAndReturnSize.
 """
@@ -62,16 +62,17 @@ _MAGIC_V1, _MAGIC_V2, _MAGIC_BLANK = (code - 2**32 for code in (MAGIC_V1, MAGIC_
 _CRC_NAME = np.frombuffer(PROPERTY_CRC32.encode(), np.uint8)
 _CRC_MASK = 0x7FFFFFFF
 _CRC_DIGITS = 10
-_GUESSED_RECORDS = 6  # how far ahead to ask for memory, in records of the current one's size
-# How far ahead where all of a record is read, and how much of it at once. The processor reads ahead by itself, but not
-# across the end of a record, whose CRC it finishes first: without this a record of 1 KB took twice the time.
+_GUESSED_RECORDS = 6  # how far ahead to prefetch, in records of the current one's size
+# How far ahead to prefetch if all of a record is read, and how much at once. The processor prefetches by itself, but
+# not across the end of a record, because it finishes the record's CRC first: without this a record of 1 KB took twice
+# the time.
 _AHEAD_BYTES = 1024
 _MOST_AHEAD_BYTES = 64 * 1024
 
 
 @helper
 def _head_stop(buf: Bytes, position: int, limit: int) -> int:
-    """Why no record can begin at ``position``, by its size and magic code; STOP_DONE where one may."""
+    """Return STOP_DONE if size and magic code allow a record at ``position``, else the reason why not."""
     rest = limit - position
     if rest < BLANK_SIZE:
         return STOP_NO_BLANK
@@ -85,7 +86,7 @@ def _head_stop(buf: Bytes, position: int, limit: int) -> int:
 
 @helper
 def _read_record(buf: Bytes, position: int, columns: Int64s, i: int) -> bool:
-    """Write the record at ``position`` into column ``i``; False where its parts do not add up to its size."""
+    """Write the record at ``position`` into column ``i``. Returns False if its parts do not add up to its size."""
     size = load_i32(buf, position)
     version = 1 if load_i32(buf, position + 4) == _MAGIC_V1 else 2
     sys_flag = load_i32(buf, position + 36)
@@ -133,7 +134,7 @@ def _read_record(buf: Bytes, position: int, columns: Int64s, i: int) -> bool:
 
 @helper
 def _crc_property(buf: Bytes, start: int, stop: int) -> int:
-    """The number in the ``__CRC32#`` property of ``buf[start:stop]``; -1 without one, or if it is no number."""
+    """Return the number in the ``__CRC32#`` property of ``buf[start:stop]``, or -1 if it is missing or not a number."""
     at, end = find_value(buf, start, stop, _CRC_NAME)
     number, weight = 0, 1
     for i in range(end - at):
@@ -148,7 +149,7 @@ def _crc_property(buf: Bytes, start: int, stop: int) -> int:
 
 @helper
 def is_crc_right(buf: Bytes, columns: Int64s, i: int, check: int) -> bool:
-    """Whether record i is what its CRC says, by the body or by the whole of it, as ``check`` wants it."""
+    """Whether the CRC of record i is right: that of the body or of the whole record, depending on ``check``."""
     if check in (CHECK_BODY, CHECK_MARK):
         length, at = columns[BODY_LENGTH, i], columns[BODY_AT, i]
         return bool(length == 0 or np.int64(crc_of(buf, at, at + length)) & _CRC_MASK == columns[BODY_CRC, i])
@@ -161,7 +162,10 @@ def is_crc_right(buf: Bytes, columns: Int64s, i: int, check: int) -> bool:
 
 @helper
 def read_checked(buf: Bytes, position: int, limit: int, check: int, columns: Int64s, i: int) -> int:
-    """Read the record at ``position`` into column ``i``; STOP_DONE, or why there is none that counts."""
+    """Read the record at ``position`` into column ``i``.
+
+    Returns STOP_DONE, or the reason why there is no valid record.
+    """
     code = _head_stop(buf, position, limit)
     if code != STOP_DONE:
         return int(code)
@@ -183,7 +187,7 @@ def read_checked(buf: Bytes, position: int, limit: int, check: int, columns: Int
 
 @helper
 def _prefetch_ends(buf: Bytes, position: int, size: int) -> None:
-    """Ask for both ends of a record that is guessed to lie at ``position``; a wrong guess costs little."""
+    """Prefetch both ends of a record that may begin at ``position``. A wrong guess costs little."""
     prefetch(buf, position)
     prefetch(buf, position + CACHE_LINE)
     prefetch(buf, position + size - CACHE_LINE)
@@ -191,11 +195,11 @@ def _prefetch_ends(buf: Bytes, position: int, size: int) -> None:
 
 @kernel
 def scan(buf: Bytes, start: int, stop: int, limit: int, check: int, columns: Int64s) -> tuple[int, int, int]:
-    """Read whole records from ``start`` into ``columns``; returns (count, stop code, stop position).
+    """Read whole records from ``start`` into ``columns``. Returns (count, stop code, stop position).
 
-    The stop code is STOP_RANGE where the position reached ``stop`` (the boundary of a record, usually ``limit``),
-    STOP_FULL where the matrix is full, else what ``check_record`` finds at the position, which is that of the first
-    thing not read. To have ``check_record``'s word on the very end of a file (STOP_NO_BLANK) give a ``stop`` behind
+    The stop code is STOP_RANGE if the position reached ``stop`` (the boundary of a record, usually ``limit``),
+    STOP_FULL if the matrix is full, else the result of ``check_record`` at the stop position, where the first unread
+    byte is. To get the result of ``check_record`` for the very end of a file (STOP_NO_BLANK), pass a ``stop`` behind
     ``limit``. ``check`` is one of the CHECK codes.
     """
     limit = min(limit, buf.size)
@@ -214,9 +218,9 @@ def scan(buf: Bytes, start: int, stop: int, limit: int, check: int, columns: Int
 
 @kernel
 def read_each(buf: Bytes, positions: Int64s, n: int, limit: int, columns: Int64s) -> int:
-    """Read the records at ``positions[:n]``, in any order, into ``columns``; returns how many were whole.
+    """Read the records at ``positions[:n]``, in any order, into ``columns``. Returns how many were whole.
 
-    Where no whole record begins SIZE is 0 and the rest of that column is not written. No CRC is looked at.
+    If no whole record begins at a position, SIZE is 0 and the rest of that column is not written. CRCs are not checked.
     """
     limit = min(limit, buf.size)
     whole = 0

@@ -1,4 +1,4 @@
-"""The rows of a matrix of sends, one column for each: what ``read_sends`` finds. Nothing here imports Numba."""
+"""The rows of a matrix of sends, with one column for each send. ``read_sends`` fills it. Nothing here imports Numba."""
 
 (
     OPAQUE,
@@ -16,7 +16,7 @@
     BODY_LENGTH,
     TOPIC_AT,  # in the data
     TOPIC_LENGTH,
-    QUEUE_OFFSET,  # these two come when they are stored
+    QUEUE_OFFSET,  # set when the sends are stored, like the next one
     PHY_OFFSET,
 ) = range(17)
 N_ROWS = PHY_OFFSET + 1

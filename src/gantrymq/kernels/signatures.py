@@ -1,4 +1,4 @@
-"""The argument types that each kernel is compiled for, by example: arguments for no records at all."""
+"""The argument types that each kernel is compiled for, given as example arguments without any record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gantrymq.kernels.queue_table import new_table
 
 
 def calls() -> Iterator[tuple[Kernel, tuple[Any, ...]]]:
-    """Every kernel with arguments of the types in use, for no records at all."""
+    """Yield every kernel with example arguments of the right types, without any record."""
     buf, out = read_only(bytes(64)), np.zeros(64, np.uint8)
     matrix, longs, offsets = new_columns(1), np.zeros(2, np.int64), np.zeros(2, np.int32)
     entries = (offsets, offsets, longs, longs)

@@ -1,7 +1,8 @@
-"""What a kernel is made of: digests that change when its code does, and not when a docstring does.
+"""Digests of kernel sources, which change with the code and not with docstrings.
 
-A kernel depends on its module, on every module of gantrymq that this one imports, directly or not, and on ``compiler``.
-Of each the digest takes the syntax tree without docstrings, so that comments, docstrings and layout compile nothing.
+A kernel depends on its module, on every module of gantrymq that this one imports, directly or indirectly, and on
+``compiler``. The digest covers their syntax trees without docstrings, so that edits of comments, docstrings and layout
+compile nothing.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ _HAVE_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunction
 
 
 def kernel_digest(module: str) -> str:
-    """A digest of all code that the kernels of ``gantrymq.kernels.MODULE`` are made of, and of what compiles them.
+    """Return a digest of all code that the kernels of ``gantrymq.kernels.MODULE`` depend on, including the compiler.
 
-    Raises OSError where a source cannot be read, SyntaxError where one is no Python.
+    Raises OSError if a source cannot be read, SyntaxError if one is not valid Python.
     """
     names = {*_closure(f"{_PACKAGE}.kernels.{module}"), _COMPILER}
     return sha256("\n".join(f"{name} {_code_digest(_path(name))}" for name in sorted(names)).encode()).hexdigest()[
@@ -31,14 +32,14 @@ def kernel_digest(module: str) -> str:
 
 
 def kernel_sources(modules: list[str]) -> list[Path]:
-    """The files of all code that these kernel modules are made of."""
+    """Return the files of all code that these kernel modules depend on."""
     roots = [f"{_PACKAGE}.kernels.{module}" for module in modules]
     return sorted({_path(_COMPILER), *(_path(name) for root in roots for name in _closure(root))})
 
 
 @lru_cache(maxsize=256)
 def _closure(root: str) -> frozenset[str]:
-    """The modules of gantrymq that importing ``root`` uses the names of; itself too."""
+    """Return the modules of gantrymq that ``root`` imports, directly or indirectly, including itself."""
     found: set[str] = set()
     ahead = [root]
     while ahead:

@@ -1,7 +1,7 @@
-"""UTF-8 as Java and Python read it leniently, and Java's String.hashCode over it, without making strings.
+"""UTF-8 as Java and Python decode it leniently, and Java's String.hashCode over it, without creating strings.
 
-What is malformed reads as U+FFFD, one for each maximal part of a sequence that could have begun a character, and one
-for an encoded surrogate (three bytes, or the first two of them): ``gantrymq.model.java.decode_utf8``.
+Malformed bytes decode to U+FFFD: one for each maximal part of a sequence that could have begun a character, and one for
+an encoded surrogate (three bytes, or the first two of them). The reference is ``gantrymq.model.java.decode_utf8``.
 
 Source: the Unicode Standard, chapter 3, "Conformance" (table 3-7 and U+FFFD substitution of maximal subparts).
 """
@@ -22,7 +22,7 @@ _31 = np.uint64(31)
 
 @helper
 def ascii_end(buf: Bytes, start: int, stop: int) -> int:
-    """The position of the first byte above 0x7f in ``buf[start:stop]``, or ``stop``."""
+    """Return the position of the first byte above 0x7f in ``buf[start:stop]``, or ``stop``."""
     if buf.size < WINDOW:
         while start < stop and buf[start] < 0x80:
             start += 1
@@ -43,7 +43,10 @@ def _is_continuation(buf: Bytes, at: int, stop: int) -> bool:
 
 @helper
 def next_character(buf: Bytes, at: int, stop: int) -> tuple[int, int, bool]:
-    """The character at ``at`` < ``stop``: (its code point, where the next one begins, whether it was well-formed)."""
+    """Decode the character at ``at`` < ``stop``.
+
+    Returns (code point, start of the next one, whether it is well-formed).
+    """
     lead = int(buf[at])
     if lead < 0x80:
         return lead, at + 1, True
@@ -55,7 +58,7 @@ def next_character(buf: Bytes, at: int, stop: int) -> tuple[int, int, bool]:
     if lead < 0xE0:
         return (lead & 0x1F) << 6 | (second & 0x3F), at + 2, True
     has_third = _is_continuation(buf, at + 2, stop)
-    if lead == 0xED and second >= 0xA0:  # a surrogate, of which the third byte may be missing
+    if lead == 0xED and second >= 0xA0:  # a surrogate, whose third byte may be missing
         return REPLACEMENT, at + 3 if has_third else at + 2, False
     if (lead == 0xE0 and second < 0xA0) or (lead == 0xF0 and second < 0x90) or (lead == 0xF4 and second > 0x8F):
         return REPLACEMENT, at + 1, False
@@ -73,7 +76,7 @@ def next_character(buf: Bytes, at: int, stop: int) -> tuple[int, int, bool]:
 
 @helper
 def is_well_formed(buf: Bytes, start: int, stop: int) -> bool:
-    """Whether ``buf[start:stop]`` is UTF-8."""
+    """Whether ``buf[start:stop]`` is valid UTF-8."""
     start = ascii_end(buf, start, stop)
     while start < stop:
         _, start, is_right = next_character(buf, start, stop)
@@ -86,7 +89,7 @@ def is_well_formed(buf: Bytes, start: int, stop: int) -> bool:
 
 @helper
 def copy_repaired(buf: Bytes, start: int, stop: int, out: Bytes, at: int) -> int:
-    """Write ``buf[start:stop]`` to ``out[at:]`` with U+FFFD for what is malformed; returns the end of it.
+    """Write ``buf[start:stop]`` to ``out[at:]`` with U+FFFD for malformed parts. Returns the end of the output.
 
     ``out`` has room: the result is at most three times as long.
     """
@@ -106,12 +109,12 @@ def copy_repaired(buf: Bytes, start: int, stop: int, out: Bytes, at: int) -> int
 
 @helper
 def hash_ascii(code: Any, buf: Bytes, start: int, stop: int) -> Any:
-    """``code``, the String.hashCode of some text, carried on over the ASCII bytes ``buf[start:stop]``.
+    """Continue ``code``, the String.hashCode of a text, over the ASCII bytes ``buf[start:stop]``.
 
     Hashes are uint64 numbers of 32 bits here.
     """
     head = (stop - start) & (BLOCK - 1)
-    if start + head < BLOCK:  # so near the beginning of the buffer that no block ends there
+    if start + head < BLOCK:  # too near to the beginning of the buffer for a whole block
         for i in range(start, start + head):
             code = code * _31 + np.uint64(buf[i]) & _MASK
     elif head:
@@ -123,7 +126,7 @@ def hash_ascii(code: Any, buf: Bytes, start: int, stop: int) -> Any:
 
 @helper
 def hash_text(code: Any, buf: Bytes, start: int, stop: int) -> Any:
-    """:func:`hash_ascii` for any bytes: over the UTF-16 units of what they read as."""
+    """Like :func:`hash_ascii`, for any bytes: over the UTF-16 units of their decoded text."""
     plain = ascii_end(buf, start, stop)
     code = hash_ascii(code, buf, start, plain)
     while plain < stop:
@@ -138,6 +141,6 @@ def hash_text(code: Any, buf: Bytes, start: int, stop: int) -> Any:
 
 @helper
 def signed_hash(code: Any) -> int:
-    """A hash as Java's int."""
+    """Convert a hash to Java's int."""
     number = np.int64(code)
     return int(number - (number >> 31 << 32))

@@ -1,7 +1,7 @@
-"""Reading runs of consume queue units: how far they are valid.
+"""Checks runs of consume queue units: how far they are valid.
 
-``buf`` is a read-only uint8 array, ``start`` and ``stop`` are bytes within it; ``start`` stands on a unit, and what is
-left of the range behind its last whole unit is not read. Units are described in ``gantrymq.format.queue_entry``.
+``buf`` is a read-only uint8 array; ``start`` and ``stop`` are byte positions in it. ``start`` is the position of a
+unit, and a partial unit at the end of the range is not read. ``gantrymq.format.queue_entry`` describes units.
 
 Source: ConsumeQueue.recover and truncateDirtyLogicFiles.
 """
@@ -14,9 +14,9 @@ from gantrymq.kernels.jit import kernel
 
 @kernel
 def valid_units(buf: Bytes, start: int, stop: int, phy_offset: int) -> int:
-    """How many bytes from ``start`` hold valid units that point below ``phy_offset``.
+    """Return how many bytes from ``start`` hold valid units that lead below ``phy_offset``.
 
-    A unit is valid while its phyOffset is not negative and its size is positive.
+    A unit is valid if its phyOffset is not negative and its size is positive.
     """
     at = start
     while at + UNIT_SIZE <= stop:
@@ -29,9 +29,10 @@ def valid_units(buf: Bytes, start: int, stop: int, phy_offset: int) -> int:
 
 @kernel
 def rising_units(buf: Bytes, start: int, stop: int, highest: int, limit: int) -> tuple[int, int]:
-    """How many bytes hold units that point to rising places in front of ``limit``, or pre-blanks, of any offset.
+    """Return how many bytes hold units that lead to rising offsets below ``limit``, and the last such offset.
 
-    The first place is above ``highest``; returns (bytes, the last place): what the next run goes on from.
+    Pre-blanks count whatever their offset. The first offset must be above ``highest``. The next run continues from the
+    result.
     """
     at = start
     while at + UNIT_SIZE <= stop:

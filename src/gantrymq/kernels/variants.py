@@ -1,8 +1,8 @@
-"""The processors that kernels are compiled for, and which of them this machine is.
+"""The processor variants that kernels are compiled for, and the choice of one for this machine.
 
-One library holds every kernel once for each variant of its machine's architecture. ``choose`` picks the first variant
-whose features the processor has, so the table lists the fastest first. The last variant of an architecture needs
-nothing: it is the baseline that each of its processors runs.
+One library holds every kernel once for each variant of its architecture. ``choose`` takes the first variant whose
+features the processor has, so the table lists the fastest first. The last variant of an architecture is the baseline,
+which every processor of it can run.
 
 Source: the levels of the x86-64 psABI.
 """
@@ -18,7 +18,10 @@ _OVERRIDE = "GANTRYMQ_KERNELS"
 
 
 class Variant(NamedTuple):
-    """``cpu`` and ``features`` are LLVM's names; ``flags`` are those of /proc/cpuinfo that the processor must have."""
+    """A processor variant.
+
+    ``cpu`` and ``features`` are LLVM's names. ``flags`` are those of /proc/cpuinfo that the processor must have.
+    """
 
     name: str
     cpu: str
@@ -46,15 +49,15 @@ _SAME = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def variants_of(machine: str) -> tuple[Variant, ...]:
-    """The variants of an architecture, by the name that ``os.uname`` has for it; empty where there are none."""
+    """Return the variants of an architecture by its name in ``os.uname``; empty if there are none."""
     machine = machine.lower()
     return VARIANTS.get(_SAME.get(machine, machine), ())
 
 
 def choose(offered: Collection[str]) -> Variant | None:
-    """The best of the ``offered`` variants for this processor; None where none of them is for it.
+    """Return the best of the ``offered`` variants for this processor, or None if none can run on it.
 
-    The environment's ``GANTRYMQ_KERNELS`` names another one, to compare variants on one machine.
+    The environment variable ``GANTRYMQ_KERNELS`` names another one, to compare variants on one machine.
     """
     told = os.environ.get(_OVERRIDE)
     here = [variant for variant in variants_of(os.uname().machine) if variant.name in offered]
@@ -65,7 +68,9 @@ def choose(offered: Collection[str]) -> Variant | None:
 
 
 def _processor_flags() -> frozenset[str]:
-    """What Linux says that the first processor can do; nothing elsewhere, where the baseline is chosen."""
+    """Return the feature flags of the first processor from Linux; empty on other systems, which then use the
+    baseline.
+    """
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
             first = file.read(_CPUINFO_BYTES).partition("\n\n")[0]

@@ -1,8 +1,8 @@
-"""What verifying a store asks of every byte: where records go on behind damage, and whether an index file is right.
+"""Checks that ``verify`` makes of every byte: where records continue behind damage, and whether an index file is right.
 
-``find_record`` finds the next place behind damage where a record may begin. ``index_chains`` plays an index file's
-entries through again and compares its chains and slots with what must have come of it. ``index_compare`` holds
-entries against the keys of the records that they point at.
+``find_record`` finds the next position behind damage at which a record may begin. ``index_chains`` replays an index
+file's entries and compares its chains and slots with the result. ``index_compare`` compares entries with the keys of
+the records that they lead to.
 
 Source: CommitLog.checkMessageAndReturnSize, IndexFile.putKey.
 """
@@ -29,11 +29,11 @@ _HEAD_BYTES = PHY_OFFSET_AT + 8
 
 @kernel
 def find_record(buf: Bytes, start: int, stop: int, base: int) -> int:
-    """The first position from ``start`` on at which a record may begin; ``stop`` where there is none.
+    """Return the first position from ``start`` on at which a record may begin, or ``stop`` if there is none.
 
-    ``base`` is the physical offset of the buffer's first byte. What is looked at is the magic code, the least size,
-    and that the record says that it lies there; the rest of it is the caller's to check. A place whose head of
-    36 bytes does not lie within the buffer is not looked at.
+    ``base`` is the physical offset of the buffer's first byte. Checked are the magic code, the minimum size, and that
+    the record has its own physical offset; the caller must check the rest. A position whose head of 36 bytes is not
+    entirely within the buffer is not examined.
     """
     for position in range(start, min(stop, buf.size - _HEAD_BYTES + 1)):
         if buf[position + 4] != _FIRST_MAGIC_BYTE:
@@ -55,11 +55,10 @@ def _note(found: Int64s, count: int, number: int, code: int) -> int:
 
 @kernel
 def index_chains(file: Bytes, slots: int, count: int, newest: Int64s, found: Int64s) -> tuple[int, int]:
-    """Compare the chains and slots of an index file with what its entries 1 to ``count`` - 1 must have made of them.
+    """Compare the chains and slots of an index file with those that its entries 1 to ``count`` - 1 must have produced.
 
-    ``file`` holds all of them; ``newest`` is working memory, ``slots`` zeros. Returns (how many are wrong, used
-    slots); of the wrong ones ``found[0]`` takes the numbers, of an entry or of a slot, and ``found[1]`` the CHAIN
-    codes, as far as there is room.
+    ``file`` holds all of them; ``newest`` is working memory of ``slots`` zeros. Returns (number of errors, used slots).
+    As far as there is room, ``found[0]`` gets the number of each wrong entry or slot and ``found[1]`` its CHAIN code.
     """
     first_entry = HEADER_SIZE + slots * SLOT_SIZE
     wrong, used = 0, 0
@@ -83,7 +82,7 @@ def index_chains(file: Bytes, slots: int, count: int, newest: Int64s, found: Int
 
 @helper
 def _lies_behind(entries: Bytes, at: int, stop: int, end_offset: int) -> bool:
-    """Whether this entry and those that follow point at or behind ``end_offset``: one alone may be damaged."""
+    """Whether this entry and the next ones all lead to or behind ``end_offset``. A single one may be damaged."""
     for ahead in range(at, min(at + SURELY_BEHIND * ENTRY_SIZE, stop), ENTRY_SIZE):
         if load_i64(entries, ahead + 4) < end_offset:
             return False
@@ -92,7 +91,7 @@ def _lies_behind(entries: Bytes, at: int, stop: int, end_offset: int) -> bool:
 
 @helper
 def _first_of(phy_offsets: Int64s, n: int, guess: int, phy_offset: int) -> int:
-    """The first of the ascending ``phy_offsets[:n]`` that is not below ``phy_offset``."""
+    """Return the index of the first of the ascending ``phy_offsets[:n]`` that is not below ``phy_offset``."""
     if guess < n and phy_offsets[guess] == phy_offset and (guess == 0 or phy_offsets[guess - 1] < phy_offset):
         return guess
     low, high = 0, n
@@ -119,13 +118,13 @@ def index_compare(
     seen: Bytes,
     found: Int64s,
 ) -> tuple[int, int]:
-    """Hold the entries in ``entries[start:stop]`` against the keys of records; returns (bytes read, how many wrong).
+    """Compare the entries in ``entries[start:stop]`` with the keys of records. Returns (bytes read, number of errors).
 
-    ``hashes``, ``phy_offsets`` (ascending) and ``store_timestamps`` are what ``n`` entries of a stretch of the log
-    should be; it ends at ``end_offset``, and reading stops at entries that point behind it. ``seen[k]`` (uint8) is
-    set to 1 where expected entry k is there; more than once is right too. ``begin_timestamp`` is that of the file, or
-    negative where times are not to be compared. Of the wrong ones ``found[0]`` takes the position and ``found[1]``
-    the ENTRY code; it has room for as many as there are entries.
+    ``hashes``, ``phy_offsets`` (ascending) and ``store_timestamps`` are the ``n`` expected entries of a part of the log
+    that ends at ``end_offset``. Reading stops at entries that lead behind it. ``seen[k]`` (uint8) is set to 1 if
+    expected entry k exists; duplicates are allowed. ``begin_timestamp`` is that of the file, or negative if times are
+    not to be compared. ``found[0]`` gets the position of each wrong entry and ``found[1]`` its ENTRY code; it has room
+    for all entries.
     """
     at, wrong, guess, group = start, 0, 0, -1
     while at + ENTRY_SIZE <= stop:

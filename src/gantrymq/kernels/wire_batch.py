@@ -1,7 +1,7 @@
-"""Batches of messages as they come over the wire, made into records of the log.
+"""Makes records of the log from batches of messages in wire format.
 
-A message there is ``size 4 | magic 4 | CRC 4 | flag 4 | body length 4, body | properties length 2, properties``; magic
-and CRC count for nothing.
+A message in wire format is ``size 4 | magic 4 | CRC 4 | flag 4 | body length 4, body | properties length 2,
+properties``. Magic and CRC are ignored.
 
 Source: MessageDecoder.encodeMessage, MessageExtEncoder.encode(MessageExtBatch).
 """
@@ -25,10 +25,10 @@ _U16, _U32 = 0xFFFF, 0xFFFFFFFF
 
 @kernel
 def measure_wire_batch(wire: Bytes) -> tuple[int, int, int]:
-    """(messages, stop code, stop position): STOP_DONE where all of ``wire`` is whole messages.
+    """Return (messages, stop code, stop position). STOP_DONE means that ``wire`` consists of whole messages.
 
-    STOP_ZEROS where it is, but some properties hold a zero byte: then somebody should look at them. STOP_HALF before
-    less than the shortest message, STOP_LENGTH before one whose lengths do not fit each other.
+    STOP_ZEROS means the same, but some properties contain a zero byte, and the caller must check them. STOP_HALF: the
+    rest is shorter than the shortest message. STOP_LENGTH: the lengths of the next message do not fit each other.
     """
     position, count, code = 0, 0, STOP_DONE
     while position < wire.size:
@@ -60,19 +60,19 @@ def encode_wire_batch(
     queue_offset: int,
     places: Int64s,
 ) -> int:
-    """Write the messages of ``wire`` as records to ``out`` from ``position`` on; returns where they end.
+    """Write the messages of ``wire`` as records to ``out`` from ``position`` on. Returns their end.
 
-    ``wire`` was measured: it is as many whole messages as ``places`` (int64) has elements, which take the physical
-    offsets of the records; ``out`` (writable), which begins at ``base_offset``, has room. ``head`` is what all records
-    have in front of the length of the body; size, CRC, flag and both offsets in it are each record's own. ``topic`` is
-    what they have behind the body: the topic with its length.
+    ``wire`` was measured: it has as many whole messages as ``places`` (int64) has elements. ``places`` gets the
+    physical offsets of the records. ``out`` (writable) begins at physical offset ``base_offset`` and has room. ``head``
+    is the part of a record before the length of the body; size, CRC, flag and both offsets in it are set for each
+    record. ``topic`` is the part behind the body: the topic with its length.
     """
     at = 0
     for i in range(places.size):
         end = at + (load_i32(wire, at) & _U32)
         body_at = at + WIRE_HEAD_SIZE
         body_end = body_at + (load_i32(wire, at + _BODY_LENGTH_AT) & _U32)
-        body_bytes, properties_bytes = body_end - body_at + 4, end - body_end  # both with their length
+        body_bytes, properties_bytes = body_end - body_at + 4, end - body_end  # both include their length field
         size = head.size + body_bytes + topic.size + properties_bytes
         copy(out, position, head, 0, head.size)
         store_i32(out, position, size)

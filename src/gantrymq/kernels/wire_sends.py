@@ -1,4 +1,4 @@
-"""Plain sends made into records of the log, and the answers to them.
+"""Makes records of the log from plain sends, and the responses to them.
 
 Source: MessageExtEncoder.encode, SendMessageProcessor.handlePutMessageResult.
 """
@@ -29,10 +29,11 @@ from gantrymq.kernels.send_columns import (
 )
 
 _CRC_AT, _QUEUE_ID_AT, _FLAG_AT, _BORN_TIMESTAMP_AT = 8, 12, 16, 40
-_BEHIND_RECONSUME_TIMES = 12  # those, and the offset of a prepared transaction, up to the length of the body
+# the size of that field and of the prepared transaction offset, up to the length of the body
+_BEHIND_RECONSUME_TIMES = 12
 _CRC_MASK = 0x7FFFFFFF
 _ZERO, _A_LESS_TEN, _MINUS = ord("0"), ord("A") - 10, ord("-")
-_FIRST, _PLACE, _QUEUE, _, _ID = range(5)  # what stands behind each piece of an answer
+_FIRST, _PLACE, _QUEUE, _, _ID = range(5)  # the value behind each piece of a response
 
 
 @kernel
@@ -52,13 +53,16 @@ def encode_sends(
     store_timestamp_ms: int,
     next_offsets: Int64s,
 ) -> int:
-    """Write the sends of ``columns`` (see ``read_sends``) as records to ``out`` from ``position``; where they end.
+    """Write the sends of ``columns`` (see ``read_sends``) as records to ``out`` from ``position`` on.
 
-    ``out`` (writable), which begins at ``base_offset``, has room. ``head`` is what all records have in front of the
-    length of the body; times and what is a message's own are written over it. A message without a born time has that of
-    the store. ``topic`` is what stands behind the body, the topic with its length, and ``marks`` behind the properties.
-    ``sys_flag_on`` and ``sys_flag_off`` are set and cleared in each flag; the store time lies ``store_timestamp_at``
-    in a record. ``next_offsets`` (by queue id) go on; QUEUE_OFFSET and PHY_OFFSET of ``columns`` take what each got.
+    Returns their end.
+
+    ``out`` (writable) begins at physical offset ``base_offset`` and has room. ``head`` is the part of a record before
+    the length of the body; times and the fields of each message are written over it. A message without a born time gets
+    the store time. ``topic`` is the part behind the body (the topic with its length), and ``marks`` the part behind the
+    properties. ``sys_flag_on`` and ``sys_flag_off`` are set and cleared in each flag. The store time is
+    ``store_timestamp_at`` bytes into a record. ``next_offsets`` (by queue id) is updated. QUEUE_OFFSET and PHY_OFFSET
+    of ``columns`` get the values of each record.
     """
     for i in range(columns.shape[1]):
         body, properties = columns[BODY_LENGTH, i], columns[PROPERTIES_LENGTH, i]
@@ -92,7 +96,7 @@ def encode_sends(
 
 @rare_helper
 def _put_decimal(out: Bytes, at: int, value: int) -> int:
-    """Write a number as text; where it ends."""
+    """Write a number as text. Returns its end."""
     if value < 0:
         out[at] = _MINUS
         at, value = at + 1, -value
@@ -107,7 +111,7 @@ def _put_decimal(out: Bytes, at: int, value: int) -> int:
 
 @rare_helper
 def _put_hex(out: Bytes, at: int, value: int) -> int:
-    """Write sixteen digits; where they end."""
+    """Write sixteen hexadecimal digits. Returns their end."""
     for i in range(16):
         digit = value >> (4 * i) & 15
         out[at + 15 - i] = digit + (_ZERO if digit < 10 else _A_LESS_TEN)
@@ -116,11 +120,11 @@ def _put_hex(out: Bytes, at: int, value: int) -> int:
 
 @kernel
 def encode_send_answers(out: Bytes, columns: Int64s, text: Bytes, template: Bytes, ends: Int64s) -> int:
-    """Write a frame for each send of ``columns`` whose producer waits for one, behind each other; returns their size.
+    """Write a response frame for each send of ``columns`` whose producer waits for one. Returns their size in bytes.
 
-    ``template`` is a header in pieces, each but the last ending at one of ``ends``. Between them stand the opaque, the
-    physical offset in sixteen hexadecimal digits, the queue id, the queue offset, and the value of UNIQ_KEY. There is
-    room in ``out``.
+    ``template`` is a header in pieces, each but the last ending at one of ``ends``. Between the pieces are the opaque,
+    the physical offset in sixteen hexadecimal digits, the queue id, the queue offset, and the value of UNIQ_KEY. There
+    is room in ``out``.
     """
     at = 0
     for i in range(columns.shape[1]):

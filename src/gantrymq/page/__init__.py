@@ -1,5 +1,5 @@
-"""Reports: one HTML file each that needs nothing else, neither a network nor a file beside it.
+"""Reports as single HTML files that need no network and no other file.
 
-Charts are Vega-Lite with its library put into the page, so that they fit any width, tell their numbers when touched,
-and follow the reader's choice of light and dark. It needs altair, jinja2 and vl-convert (the extra ``report``).
+Charts are Vega-Lite, with its library inside the page. They fit any width, show their numbers on hover, and follow the
+reader's choice of light and dark. The package needs altair, jinja2 and vl-convert (the extra ``report``).
 """

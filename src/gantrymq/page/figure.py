@@ -1,4 +1,4 @@
-"""What charts share. Colours that must differ between light and dark are left to the page (page.js)."""
+"""The figures of a report. Colours that differ between light and dark are set by the page (page.js)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ Rows = Sequence[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A chart with what it says in one sentence and what to know when reading it."""
+    """A chart. ``title`` states its result in one sentence; ``note`` says what to know when reading it.
+
+    ``spec`` is its Vega-Lite specification.
+    """
 
     name: str
     title: str
@@ -23,12 +26,12 @@ class Figure:
 
 
 def data(rows: Rows) -> alt.InlineData:
-    """Rows as they are put into the page."""
+    """Return rows as inline data of a chart."""
     return alt.InlineData(values=list(rows))
 
 
 def finished(chart: alt.Chart | alt.LayerChart | alt.FacetChart, height: int) -> dict[str, Any]:
-    """The specification of a chart as wide as the page lets it be."""
+    """Return the specification of a chart that fills the width of the page."""
     sized = chart.properties(width="container", height=height)
     spec: dict[str, Any] = sized.to_dict()
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}

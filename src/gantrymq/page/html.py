@@ -1,4 +1,4 @@
-"""From a template and what goes into it to a page."""
+"""Renders a report page from a template and its values."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _PARTS = "parts.html.j2"
 
 
 def render(template: str, **values: Any) -> str:
-    """The page that the text ``template`` makes of ``values``. It finds ``css``, ``js`` and ``vega`` in them too.
+    """Render the text ``template`` with ``values``. The template also gets ``css``, ``js`` and ``vega``.
 
-    Macros for figures and tiles can be imported from ``parts.html.j2``.
+    It can import macros for figures and tiles from ``parts.html.j2``.
     """
     loader = DictLoader({_PARTS: _own(_PARTS), "page": template})
     environment = Environment(
@@ -31,18 +31,18 @@ def render(template: str, **values: Any) -> str:
 
 
 def shown(figure: Figure) -> dict[str, Any]:
-    """A figure as the templates take it."""
+    """Return a figure in the form that the templates take."""
     return {
         "title": figure.title,
         "note": figure.note,
         "is_wide": figure.is_wide,
-        # An HTML parser must find no "<" in it.
+        # "<" is escaped, so that an HTML parser cannot end the script element early.
         "json": Markup(orjson.dumps(figure.spec).decode().replace("<", "\\u003c")),
     }
 
 
 def tile(value: str, what: str, more: str) -> dict[str, str]:
-    """A number that the page begins with."""
+    """Return one of the numbers at the top of the page, in the form that the templates take."""
     return {"value": value, "what": what, "more": more}
 
 
@@ -52,5 +52,5 @@ def _own(name: str) -> str:
 
 @cache
 def _vega() -> str:
-    """The library that draws. What would end the element it stands in, within a text of it, is spelt otherwise."""
+    """Return the drawing library. Every ``</script`` in it is escaped, because it would end its script element."""
     return re.sub(r"</(?=script)", r"<\\/", vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed"), flags=re.I)

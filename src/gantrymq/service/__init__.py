@@ -1,1 +1,1 @@
-"""RocketMQ's service threads: each has a bounded step and a drain, and a runner that sleeps between steps."""
+"""RocketMQ's service threads: each service has a bounded step and a drain, and a runner that sleeps between steps."""

@@ -16,7 +16,7 @@ from gantrymq.clock import Clock, monotonic_ms
 
 
 class Service(Protocol):
-    """The work of a runner. Only the runner calls ``step`` and ``drain``."""
+    """The work of a runner. Thread rule: only the runner calls ``step`` and ``drain``."""
 
     @property
     def name(self) -> str:
@@ -25,11 +25,11 @@ class Service(Protocol):
 
     @property
     def interval_ms(self) -> int:
-        """The sleep after a step without more work."""
+        """The sleep after a step that left no work (ms)."""
         ...
 
     def step(self, now_ms: int) -> bool:
-        """Do one bounded piece of work; return True if more work waits."""
+        """Do one bounded piece of work. Returns True if more work waits."""
         ...
 
     def drain(self) -> None:
@@ -41,9 +41,9 @@ class ServiceRunner:
     """Runs one service in a daemon thread until :meth:`stop`.
 
     A step that raises is counted in ``failures`` and reported to ``on_failure``; the service continues with its next
-    interval. ``wake`` may be called from any thread and is cheap when the runner is awake. ``rest_ms`` is called after
-    a step that left no work: the next step begins at least that much later, even after a wake, so that the work of
-    that time is done together. Steps get a monotonic time, or with ``by_calendar`` the wall clock's.
+    interval. ``wake`` may be called from any thread and is cheap if the runner is awake. ``rest_ms`` is called after a
+    step that left no work: the next step begins at least that much later, even after a wake, so that the work that
+    arrives meanwhile is done together. Steps get a monotonic time, or with ``by_calendar`` the wall clock's (ms).
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ServiceRunner:
         self.failures = 0
 
     def start(self) -> None:
-        """Start the thread; call once."""
+        """Start the thread. Call it once."""
         self._thread.start()
 
     def wake(self) -> None:
@@ -76,12 +76,12 @@ class ServiceRunner:
                 self._asleep.release()
 
     def stop(self) -> None:
-        """End the thread and drain the service; return when both are done. Raises the drain's errors."""
+        """End the thread and drain the service. Returns when both are done. Raises the drain's errors."""
         self.abandon()
         self._service.drain()
 
     def abandon(self) -> None:
-        """End the thread without a drain; return when it has ended. A second call has no effect."""
+        """End the thread without a drain. Returns when it has ended. A second call has no effect."""
         self._stopping = True
         self.wake()
         if self._thread.is_alive():

@@ -1,1 +1,1 @@
-"""The message store: commit log, consume queues, index, recovery. ``message_store`` alone knows all of them."""
+"""The message store: commit log, consume queues, index, recovery. Only ``message_store`` uses all of them."""

@@ -255,7 +255,7 @@ class StoreReader(ReadingStore):
             is_lost_ext = problem.path.is_relative_to(self._paths.consume_queue_ext) and type(problem) is StoreError
             if isinstance(problem, MissingLogEndError):  # recovery reports what it cuts there
                 continue
-            if is_lost_ext and not self._parts.last_exit_ok:  # a crash may have taken them
+            if is_lost_ext and not self._parts.last_exit_ok:  # after a crash they may be missing
                 continue
             is_of_log = isinstance(problem, MissingLogError) or (
                 isinstance(problem, MissingFileError) and problem.path.parent in self._paths.commit_logs

@@ -1,1 +1,1 @@
-"""The index by key: its files, and how records are dispatched to them."""
+"""The index by key: its files, and the dispatch of records to them."""

@@ -1,1 +1,1 @@
-"""The commit log: its files, how records are put, flushed, removed, and read in batches."""
+"""The commit log: its files, and how records are appended, flushed, deleted and scanned."""

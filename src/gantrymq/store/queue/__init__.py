@@ -1,1 +1,1 @@
-"""Consume queues: their files, their units, and how records are dispatched to them."""
+"""Consume queues: their files, their units, and the dispatch of records to them."""

@@ -107,10 +107,10 @@ def _origin_of_first(origins: Int64s, possible: NDArray[np.bool_], phy_offsets: 
 
 
 def _is_of_another(offsets: Int64s, row: int, expected: int) -> bool:
-    """Whether the queue goes on with ``expected`` behind a record and the records that continue it.
+    """Whether the record at ``row`` is of another queue: behind it, the queue continues with ``expected``.
 
-    Such a record is of another queue. If the queue goes on from these records instead, the record behind them is
-    misplaced.
+    The record and those that continue its offsets are skipped. If the queue continues their offsets later, they are
+    right, and the record with ``expected`` is the misplaced one.
     """
     behind = row + 1
     while behind < len(offsets) and offsets[behind] == offsets[behind - 1] + 1:

@@ -1,1 +1,1 @@
-"""What a start does after a crash, and how a reader shows a store that lacks files."""
+"""Recovery of a store at its start, the checks before it, and a reader's view of a store with missing files."""

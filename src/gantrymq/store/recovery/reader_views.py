@@ -144,7 +144,7 @@ def read_queues(queues: Iterable[ConsumeQueue]) -> None:
 
 
 def told_errors(lost: LostPages) -> Iterator[StoreError]:
-    """Return the errors about lost parts, without directories below consumequeue/ whose name cannot be a topic's."""
+    """Return the errors about lost parts, except those of directories below consumequeue/ that cannot be a topic's."""
     foreign = {error.path for error in lost.directories.values() if not is_topic_name(error.path.name)}
     return (error for error in lost.errors() if error.path not in foreign)
 
