@@ -121,7 +121,7 @@ def test_a_terminal_sees_progress(golden_copy: Callable[[str], Path], tmp_path: 
     store = golden_copy("lost-queues")
     shown = _at_a_terminal("store", "recover", store)
     assert "Reading the commit log" in shown
-    assert "put again" in shown
+    assert "added" in shown
     given = tmp_path / "in.jsonl"
     given.write_text('{"topic":"t","body":"b"}\n' * 1000)
     shown = _at_a_terminal("store", "ingest", tmp_path / "new", given, "--set", "mappedFileSizeCommitLog=1048576")

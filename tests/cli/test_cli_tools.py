@@ -78,7 +78,7 @@ def test_a_repaired_queue_offset_is_not_called_lost(gantrymq: Run, store: Path, 
     rebuilt = gantrymq("store", "rebuild", store)
     assert (rebuilt.code, "passed over" in rebuilt.text) == (1, False)
     assert f"at offset {place} of the log, said that it has another queue offset" in rebuilt.text
-    assert "1 record that said to lie elsewhere, or " in gantrymq("store", "salvage", store, tmp_path / "saved").text
+    assert "1 record that named another place or " in gantrymq("store", "salvage", store, tmp_path / "saved").text
 
 
 def test_export(gantrymq: Run, store: Path, tmp_path: Path) -> None:

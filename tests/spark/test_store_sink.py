@@ -333,7 +333,7 @@ def test_numbers_that_are_refused(path: Path) -> None:
         ("topic string, body int", {}, "column='body int' is not allowed: body is binary or string"),
         ("topic string, body string, keys int", {}, "keys is array<string> or string"),
         ("topic string, body string, tag string", {}, "no such column; there is tags"),
-        ("topic string, body string, deliver_timestamp timestamp", {}, "in a store directory nobody delivers"),
+        ("topic string, body string, deliver_timestamp timestamp", {}, "a store directory has no broker that delivers"),
         ("topic string, body string", {"queueNum": 0}, "a whole number of at least 1"),
         ("topic string, body string", {"queuNum": 1}, "no such option of a write; there is queueNum"),
         (

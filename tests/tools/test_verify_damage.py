@@ -132,9 +132,7 @@ def test_a_log_file_without_room_for_anything(store: SmallStore, left: bytes) ->
     store.make(path, left)
     chain = next(one for one in store.findings() if one.kind is Kind.LENGTH_CHAIN)
     assert (chain.phy_offset, chain.path) == (LOG_FILE, path.relative_to("/store"))
-    assert chain.text.startswith(
-        "the chain of records breaks off: there is the end of the file; `gantrymq store salvage`"
-    )
+    assert chain.text.startswith("the chain of records ends at the end of the file; `gantrymq store salvage`")
 
 
 def test_a_record_that_says_it_lies_elsewhere(store: SmallStore) -> None:

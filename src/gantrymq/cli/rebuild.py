@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def rebuild(
     store: Store,
-    queues: Annotated[bool, typer.Option("--queues", help="Make the consume queues anew.")] = False,
-    index: Annotated[bool, typer.Option("--index", help="Make the index files anew.")] = False,
+    queues: Annotated[bool, typer.Option("--queues", help="Rebuild the consume queues.")] = False,
+    index: Annotated[bool, typer.Option("--index", help="Rebuild the index files.")] = False,
     engine: EngineOption = Engine.LOCAL,
     spark_conf: SparkConf = None,
     config: ConfigFile = None,

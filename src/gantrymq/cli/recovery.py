@@ -163,7 +163,7 @@ def _print(
         *([("dropped", count_text(report.queues_destroyed, "queue"))] if report.queues_destroyed else []),
         *(("dropped", name) for name in _names(path, report.index_files_dropped)),
         (
-            "put again",
+            "added",
             f"{count_text(report.queue_units_added, 'queue entry')}, "
             f"{count_text(report.index_entries_added, 'index entry')}",
         ),

@@ -115,13 +115,13 @@ def _print(store: Path, out: Path, report: SalvageReport) -> None:
     ]
     if report.mended:
         mended = count_text(report.mended, "record")
-        pairs.append(("mended", f"{mended} that said to lie elsewhere, or to have another queue offset"))
+        pairs.append(("corrected", f"{mended} that named another place or another queue offset"))
     lost = f"{size_text(report.lost_bytes)} in {count_text(len(report.lost), 'place')}" if report.lost else "nothing"
     pairs.append(("lost", lost))
     pairs += report.account.lines(store, _SHOWN)
     pairs += [("skipped", f"{_name(store, path)}: {_why_skipped(path)}") for path in report.skipped_files]
     units = count_text(report.queue_units, "entry")
-    pairs.append(("made anew", f"{units} in {count_text(report.queues, 'queue')}"))
+    pairs.append(("rebuilt", f"{units} in {count_text(report.queues, 'queue')}"))
     pairs.append(("", f"{count_text(report.index_entries, 'entry')} of the index"))
     if report.kept_queues:
         pairs.append(("kept", f"{count_text(report.kept_queues, 'queue')} without messages, for the next offset"))

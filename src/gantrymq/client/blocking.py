@@ -117,7 +117,7 @@ class BlockingConnection:
             self._received += [command for command in self._connection.receive(data) if command.is_response]
         response = self._received.popleft()
         if response.opaque not in self._unanswered:
-            raise RemotingCommandError(f"{self.address}: an answer to request {response.opaque}, which nobody asked")
+            raise RemotingCommandError(f"{self.address}: an answer to request {response.opaque}, which was not sent")
         self._unanswered.remove(response.opaque)
         return response
 

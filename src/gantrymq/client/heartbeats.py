@@ -95,6 +95,6 @@ class Heartbeats:
         try:
             await self._client.call(address, call)
         except GantrymqError as error:
-            log.info("a broker was not told", address=address, reason=str(error))
+            log.info("a broker did not get the heart-beat", address=address, reason=str(error))
             return False
         return True

@@ -85,7 +85,7 @@ class PublishRoutes:
             asking.add_done_callback(_retrieved)
         await asyncio.wait({asking}, timeout=None if timeout_ms is None else timeout_ms / 1000)
         if not asking.done():
-            raise RemotingTooMuchRequestError(f"no name server told the route of {topic} within {timeout_ms} ms")
+            raise RemotingTooMuchRequestError(f"no name server returned the route of {topic} within {timeout_ms} ms")
         if asking.cancelled():
             raise MQClientError("the producer was closed meanwhile")
         return asking.result().route

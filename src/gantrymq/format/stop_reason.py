@@ -13,7 +13,7 @@ from enum import StrEnum
 class StopReason(StrEnum):
     """A reason; as a string it is what ``--json`` prints.
 
-    ``there_is`` completes the sentence "there is …", ``error`` is the reason that a
+    ``there_is`` names what stands there, ``error`` is the reason that a
     :class:`~gantrymq.errors.CorruptRecordError` gives. ``NONE`` is false in a condition, every other reason true.
     """
 

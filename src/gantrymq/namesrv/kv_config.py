@@ -51,7 +51,7 @@ class KVConfigManager:
         try:
             kept = self._file.load(partial(decode_body, KVConfigSerializeWrapper))
         except UnusableFileError as error:
-            raise StoreError(self._path, "is no kvConfig.json; move it away to begin anew") from error
+            raise StoreError(self._path, "is no kvConfig.json; move it away to start with an empty one") from error
         self._table = kept.config_table if kept is not None else {}
 
     def get(self, namespace: str, key: str) -> str | None:

@@ -177,4 +177,4 @@ class NamesrvServer:
             try:
                 await self._client.invoke_oneway(address, RemotingCommand.request(notice.header))
             except RemotingError as error:
-                log.warning("a broker cannot be told of the new lowest id", address=address, reason=str(error))
+                log.warning("a broker did not get the new lowest id", address=address, reason=str(error))

@@ -238,7 +238,7 @@ class AssignedQueues:
         try:
             await self._changed(division)
         except Exception as error:  # an error of the user's listener does not undo the assignment
-            log.error("who was told of changed queues failed", topic=division.topic, exc_info=error)
+            log.error("a listener for changed queues failed", topic=division.topic, exc_info=error)
 
     def _drop(self, queue: ProcessQueue) -> None:
         queue.dropped = True

@@ -60,7 +60,7 @@ class QueueWatch:
             except GantrymqError as error:
                 log.warning("the queues of a topic are not known", topic=topic, reason=str(error))
             except Exception as error:  # an error of the user's listener does not end the watch
-                log.error("who was told of a topic's queues failed", topic=topic, exc_info=error)
+                log.error("a listener for the queues of a topic failed", topic=topic, exc_info=error)
             await asyncio.sleep(self._interval_s)
 
 

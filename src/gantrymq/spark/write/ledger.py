@@ -123,7 +123,7 @@ class Ledger:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise StoreError(path, f"is no JSON ({error}); whoever changed it broke the ledger") from None
+            raise StoreError(path, f"is no JSON ({error}): another program changed the ledger") from None
         if not isinstance(found, dict):
             raise StoreError(path, "is no ledger")
         return found

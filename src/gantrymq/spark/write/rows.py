@@ -66,7 +66,7 @@ def check_columns(schema: StructType, *, topic: str | None, deliver: bool) -> No
     if "topic" not in names and topic is None:
         raise ConfigError("topic", "", "a column topic or the option topic must be there")
     if "deliver_timestamp" in names and not deliver:
-        allowed = "a nameserver: in a store directory nobody delivers; delay_level can be stored"
+        allowed = "a nameserver: a store directory has no broker that delivers; delay_level can be stored"
         raise ConfigError("column", "deliver_timestamp", allowed)
 
 

@@ -164,7 +164,7 @@ class StoreSink:
             return
         if pending.begin < store.min_phy_offset:
             reason = f"batch {pending.batch} of {pending.app} was begun at {pending.begin}, which retention has deleted"
-            raise StoreError(self._path, f"{reason}: nobody can tell which of its rows were put")
+            raise StoreError(self._path, f"{reason}: which of its rows were put is unknown")
         files = [self._path / name for name in pending.files]
         require_staged(self._path, pending.app, pending.batch, files)
         there = _rows_there(store, pending.begin, _rows(files))

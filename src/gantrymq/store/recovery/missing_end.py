@@ -111,7 +111,7 @@ def _error(
     if behind:
         count, example = sum(one.end - one.begin for one in behind), behind[0].directory
         queues = f"{len(behind)} consume queues" if len(behind) > 1 else f"consume queue {example.name}"
-        told_by = f"{count} entries of {queues} ({example.parent.name}/{example.name}) lead behind that"
+        told_by = f"{count} entries of {queues} ({example.parent.name}/{example.name}) point behind it"
     else:
         told_by = "the checkpoint leads behind that"
     state = "is empty" if is_empty else "is missing"

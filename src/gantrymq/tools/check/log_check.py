@@ -199,7 +199,7 @@ class LogCheck:
         self._mark_bad(start, end)
         if event.stop is StopReason.ZEROS:
             return self._range(Kind.LOG_HOLE, path, start, end, "zeros where records should be")
-        text = f"the chain of records breaks off: there is {event.stop.there_is}"
+        text = f"the chain of records ends at {event.stop.there_is}"
         return self._range(Kind.LENGTH_CHAIN, path, start, end, text)
 
     def _record_facts(self, batch: RecordBatch) -> RecordFacts:
@@ -270,8 +270,8 @@ class LogCheck:
             return self._broken(path, end)
         if written <= BLANK_SIZE:
             is_full = end.stop is StopReason.NO_BLANK
-            rest = "the records go to its last bytes" if is_full else f"there is {end.stop.there_is}"
-            text = f"the file does not end with a blank: {rest}"
+            rest = ": the records go to its last bytes" if is_full else f" but with {end.stop.there_is}"
+            text = f"the file does not end with a blank{rest}"
             return self._range(Kind.BLANK_MISSING, path, end.offset, end.file.end, text)
         return self._broken(path, end)
 
@@ -287,7 +287,7 @@ class LogCheck:
             self.end_offset = _end(self._suspects[-1])
         for end in self._ends:
             if end.written_end > end.offset:
-                text = f"behind the last record there is {end.stop.there_is}; `gantrymq store recover` cuts there"
+                text = f"behind the last record: {end.stop.there_is}; `gantrymq store recover` cuts there"
                 tail = self._range(Kind.LOG_TAIL, end.file.path, end.offset, end.written_end, text)
                 findings.append(replace(tail, level=Level.NOTE))
         return findings

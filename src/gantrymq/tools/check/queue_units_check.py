@@ -45,7 +45,7 @@ _TEXTS = {
     Kind.QUEUE_ENTRY_NOWHERE: "points at no record",
     Kind.QUEUE_ENTRY_OTHER_QUEUE: "points at a record of another queue",
     Kind.QUEUE_ENTRY_ORDER: "points at a record of another offset of the queue",
-    Kind.QUEUE_ENTRY_ANEW: "points at a record of offset 0: perhaps its topic was deleted, and began anew there",
+    Kind.QUEUE_ENTRY_ANEW: "points at a record of offset 0: perhaps its topic was deleted and created again there",
     Kind.QUEUE_ENTRY_SIZE: "says another size than its record has",
     Kind.QUEUE_ENTRY_TAGS_CODE: "has another tags code than its record's tags give",
     Kind.QUEUE_EXT_ENTRY: "leads to no extended unit of its record",
@@ -115,7 +115,7 @@ class QueueUnitsCheck:
             return replace(record, length_bytes=unit.size_bytes)
         text = _TEXTS[kind]
         if kind is Kind.QUEUE_ENTRY_NOWHERE and self._is_kept(queue, slot):
-            text += f", nor does one say its offset, which a rebuild keeps from being given out again; {SALVAGE}"
+            text += f", nor does one say its offset, which a rebuild keeps from being assigned again; {SALVAGE}"
         return Finding(
             kind,
             files.path_of(slot).relative_to(self._root),

@@ -251,7 +251,7 @@ class LossAccount:
         ]
         short = [
             f"{one.topic}/{one.queue_id}: max offset was {one.was_end}, is {one.end}; offsets from {one.end} on are "
-            "given out again"
+            "assigned again"
             for one in self.short_queues
         ]
         filled = [f"{one.topic}/{one.queue_id}: offsets {one.begin} to {one.end - 1}" for one in self.filled]
