@@ -1,4 +1,4 @@
-"""The whole command line as typer reads it."""
+"""The whole command line for typer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-# Each is a function in a module of its name.
+# Each is a function in the module of the same name.
 _IN_STORE: tuple[str, ...] = (
     *("info", "dump", "show", "log", "query", "at", "verify", "export"),
     *("recover", "rebuild", "salvage", "ingest"),
@@ -17,9 +17,9 @@ _OTHERS: tuple[str, ...] = ("serve", "namesrv", "broker")
 
 
 def application(arguments: Sequence[str]) -> typer.Typer:
-    """The command with all of its commands, or with none but the one that is asked for.
+    """The command with all of its commands, or with only the one that ``arguments`` name.
 
-    Typer makes a parser of each that it knows; for all of them that takes a tenth of a start.
+    Typer makes a parser for each command that it knows, which takes a tenth of a start for all of them.
     """
     first, second = [*arguments, "", ""][:2]
     in_store, others = _IN_STORE, _OTHERS

@@ -77,7 +77,7 @@ def dump(
 
 
 class _Wanted(NamedTuple):
-    """What was asked for; None: everything."""
+    """The options that select messages. None means no restriction."""
 
     topic: str | None
     queue_id: int | None
@@ -90,20 +90,20 @@ class _Wanted(NamedTuple):
 
     @property
     def looks_at_records(self) -> bool:
-        """Whether which messages are wanted depends on what is in them."""
+        """Whether the selection depends on the contents of records."""
         return (self.begin_ms, self.end_ms, self.tag) != (None, None, None)
 
     def takes_queue(self, queue: ConsumeQueue) -> bool:
-        """Whether messages of a queue are wanted."""
+        """Whether the selection takes messages of a queue."""
         return self.topic in (None, queue.topic) and self.queue_id in (None, queue.queue_id)
 
     def reads_all_of(self, queue: ConsumeQueue) -> bool:
-        """Whether all entries of a queue are looked at."""
+        """Whether all entries of a queue are read."""
         is_part = self.most is not None or self.begin > 0 or (self.tail is not None and not self.looks_at_records)
         return self.takes_queue(queue) and not is_part
 
     def takes(self, record: Record | None) -> bool:
-        """Whether a message is wanted; one that cannot be read may be."""
+        """Whether a message is selected. An unreadable one counts as selected."""
         if record is None:
             return True
         from gantrymq.kernels import codes
@@ -116,7 +116,7 @@ class _Wanted(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """A unit of a queue, and its record; None where there is none that can be read."""
+    """A unit of a queue, and its record; None if no record can be read."""
 
     queue_offset: int
     phy_offset: int
@@ -126,7 +126,7 @@ class _Entry(NamedTuple):
 
 
 class _Entries:
-    """The queues that were asked for, and the entries of theirs that were."""
+    """The selected queues and their selected entries."""
 
     def __init__(self, reader: StoreReader, wanted: _Wanted) -> None:
         from gantrymq.cli.records import RecordRows
@@ -148,7 +148,7 @@ class _Entries:
         return max(first, queue.max_offset - self._wanted.tail)
 
     def of(self, queue: ConsumeQueue, report: Report | None) -> Iterator[_Entry]:
-        """The wanted entries in order; pre-blanks are passed over."""
+        """Yield the selected entries in order, without blank units."""
         found: Iterable[_Entry] = self._all(queue, report)
         if self._wanted.looks_at_records:
             found = (entry for entry in found if self._wanted.takes(entry.record))

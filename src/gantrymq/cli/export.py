@@ -25,7 +25,7 @@ _STDOUT = "-"
 
 
 class Format(StrEnum):
-    """What the files are."""
+    """The format of the exported files."""
 
     PARQUET = "parquet"
     JSONL = "jsonl"
@@ -145,7 +145,7 @@ def _check_stdout(engine: Engine, format_: Format) -> None:
 
 
 def _report_beside(store: Path, engine: Engine, format_: Format, report: ExportReport, *, json: bool) -> None:
-    """The report on stderr, for stdout has the messages."""
+    """Print the report on stderr, because stdout has the messages."""
     sys.stdout.buffer.flush()
     if json:
         from gantrymq.cli.json_lines import json_line

@@ -1,4 +1,4 @@
-"""The settings that a command line gives: a broker.conf and single keys."""
+"""The settings on a command line: a broker.conf and single keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_options(config_file: Path | None, assignments: list[str] | None) -> Reading:
-    """The settings of ``-c`` and ``--set``, the latter winning; warnings go to stderr. Raises ConfigError, OSError."""
+    """The settings of ``-c`` and ``--set``; ``--set`` has precedence. Warns on stderr. Raises ConfigError, OSError."""
     from gantrymq.config.properties import read_settings
 
     reading = read_settings(read_entries(config_file, assignments))
@@ -25,9 +25,10 @@ def read_options(config_file: Path | None, assignments: list[str] | None) -> Rea
 def read_entries(
     config_file: Path | None, assignments: list[str] | None, also: Callable[[str], bool] = lambda key: False
 ) -> dict[str, str]:
-    """What ``-c`` and ``--set`` say, the latter winning; ``also`` are keys that may be set beside those of a broker.
+    """The entries of ``-c`` and ``--set``; ``--set`` has precedence.
 
-    Raises ConfigError where ``--set`` names a key that nobody knows, and OSError.
+    ``also`` accepts further keys beside those of a broker. Raises ConfigError if ``--set`` names an unknown key,
+    OSError.
     """
     from gantrymq.config.properties import parse_assignments, parse_properties
 
@@ -40,4 +41,4 @@ def _text(path: Path) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        return raw.decode("latin-1")  # what java.util.Properties reads
+        return raw.decode("latin-1")  # as java.util.Properties

@@ -43,7 +43,7 @@ def info(store: Store, config: ConfigFile = None, set_: Settings = None, json: A
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What the summary is made of; ``lock_holder`` is the process that writes to the store.
+    """The data of the summary. ``lock_holder`` is the id of the process that writes to the store.
 
     ``notes`` are about config/ and change no exit code.
     """
@@ -70,7 +70,7 @@ def _lock_holder(store: Path) -> int | None:
 
 
 def _index_sizes(store: Path) -> list[int]:
-    """As they are: to know what a recovery would drop of them takes reading them."""
+    """The sizes of the index files on disk. What a recovery would drop of them is unknown without reading them."""
     from gantrymq.errors import StoreError
     from gantrymq.format.names import is_index_name
     from gantrymq.fs.real import RealFileSystem
@@ -79,7 +79,7 @@ def _index_sizes(store: Path) -> list[int]:
     try:
         entries = RealFileSystem().scan(StorePaths(store).index)
     except StoreError:
-        return []  # verify reports a directory that is not listed
+        return []  # verify reports an unlisted directory
     return [entry.size_bytes for entry in entries if is_index_name(entry.name)]
 
 
@@ -92,7 +92,7 @@ def _notes(store: Path) -> list[str]:
     try:
         text = lost_routes(RealFileSystem(), StorePaths(store))
     except (OSError, StoreError):
-        return []  # verify reports a file that cannot be read
+        return []  # verify reports an unreadable file
     return [text] if text is not None else []
 
 

@@ -95,7 +95,7 @@ def _open(path: Path, reading: Reading) -> MessageStore:
 
 
 def _tell_of_recovery(opened: MessageStore) -> None:
-    """Queue entries that the recovery cut are messages that the queues had: their offsets are given out again."""
+    """Warn about queue entries that the recovery cut: they were messages, and their offsets are given out again."""
     for note in opened.notes:
         warn(str(note))
     report = opened.recovery
@@ -127,7 +127,7 @@ def _ingest_text(stream: BufferedReader, putter: LinePutter, signals: StopSignal
 def _results(
     stream: BufferedReader, putter: LinePutter, signals: StopSignals, *, shown: bool
 ) -> Iterator[list[Result]]:
-    """The results of all lines, list by list as they are acknowledged; ends early where a signal came."""
+    """Yield the results of all lines in lists, as they are acknowledged. Ends early after a signal."""
     from gantrymq.cli.put_lines import read_lines
     from gantrymq.cli.stop_signals import Interrupted
     from gantrymq.cli.terminal import progress
@@ -144,7 +144,7 @@ def _results(
 
 
 def _size(stream: BufferedReader) -> int:
-    """How much input there is; 0 where that cannot be known."""
+    """The size of the input in bytes; 0 if unknown."""
     try:
         status = os.fstat(stream.fileno())
     except OSError:

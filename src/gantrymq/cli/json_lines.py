@@ -12,10 +12,12 @@ _FLUSH_AT_BYTES = 1 << 18
 
 
 def json_line(fields: Mapping[str, object]) -> bytes:
-    r"""One object as a line. What is no UTF-8 in a file's name, which JSON cannot hold, stands there as ``\xe9``."""
+    r"""One object as a line. Bytes of a file name that are not UTF-8, which JSON cannot hold, are written as
+    ``\xe9``.
+    """
     try:
         return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
-    except TypeError:  # such names are rare: nobody looks for them before
+    except TypeError:  # such names are rare, so the normal path does not check for them
         return orjson.dumps(_with_utf8(fields), option=orjson.OPT_APPEND_NEWLINE)
 
 
@@ -31,7 +33,7 @@ def _with_utf8(value: object) -> object:
 
 
 class JsonLines:
-    """Writes lines in large pieces; :meth:`flush` hands over what has gathered, as does leaving the context."""
+    """Writes lines in large pieces. :meth:`flush` writes what is buffered, as does leaving the context."""
 
     def __init__(self) -> None:
         self._stream = sys.stdout.buffer
@@ -39,7 +41,7 @@ class JsonLines:
         self._waiting = 0
 
     def write(self, fields: Mapping[str, object]) -> None:
-        """One object. Raises BrokenPipeError where nobody reads any more."""
+        """Write one object. Raises BrokenPipeError if the reader of stdout is gone."""
         line = json_line(fields)
         self._lines.append(line)
         self._waiting += len(line)
@@ -47,21 +49,21 @@ class JsonLines:
             self.flush()
 
     def flush(self) -> None:
-        """Hand everything over to whoever reads stdout."""
+        """Write everything that is buffered to stdout."""
         lines, self._lines, self._waiting = self._lines, [], 0
         rest = memoryview(b"".join(lines))
         while rest:
-            # With PYTHONUNBUFFERED this is the bare descriptor, and a signal may end a write half-way.
+            # With PYTHONUNBUFFERED the stream is the bare descriptor, whose write may be partial after a signal.
             rest = rest[self._stream.write(rest) :]
         self._stream.flush()
 
     def __enter__(self) -> JsonLines:
-        """Itself."""
+        """Return this writer."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Flush, also what was found before an error; not into a pipe that broke."""
+        """Flush, also after an error; but not after a broken pipe."""
         if kind is None or not issubclass(kind, BrokenPipeError):
             self.flush()

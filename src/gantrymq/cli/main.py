@@ -31,7 +31,7 @@ INTERRUPTED = 130
 NO_READER = 141
 DEBUG_VARIABLE = "GANTRYMQ_DEBUG"
 _ENCODED = "gantrymq.encoded"
-_EXTRAS = {"pyarrow": "arrow", "pyspark": "spark"}  # module: what `pip install` calls it
+_EXTRAS = {"pyarrow": "arrow", "pyspark": "spark"}  # module: extra of pip install
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -47,14 +47,14 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
         code = NO_READER
     try:
         sys.stdout.flush()
-    except OSError:  # which has been told
+    except OSError:  # already reported
         _give_up_stdout()
-    gc.freeze()  # or the interpreter, as it ends, walks through all there is
+    gc.freeze()  # otherwise the interpreter walks through all objects at its end
     sys.exit(code)
 
 
 def _encoded(error: UnicodeError) -> tuple[str | bytes, int]:
-    r"""A byte of a file's name, which may be any, as it is; what else stdout's encoding does not have as ``\u20ac``."""
+    r"""Keep a byte of a file name as it is; escape other characters that stdout's encoding lacks as ``\u20ac``."""
     assert isinstance(error, UnicodeEncodeError)
     one = UnicodeEncodeError(error.encoding, error.object, error.start, error.start + 1, error.reason)
     try:
@@ -64,9 +64,10 @@ def _encoded(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 def _open_what_is_closed() -> None:
-    """Let what the command says go nowhere where it was started without stdout or stderr.
+    """Replace a missing stdout or stderr with /dev/null.
 
-    Under their own descriptors: a file of a store that got one of these would get what a library prints, too.
+    The replacement gets the same descriptor number. Otherwise a file of the store could get it, and libraries would
+    print into that file.
     """
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:
@@ -78,7 +79,7 @@ def _open_what_is_closed() -> None:
 
 
 def exit_code(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and say how it ended, in one line on stderr where it failed. Raises BrokenPipeError."""
+    """Run the command and return its exit code; prints one line on stderr after a failure. Raises BrokenPipeError."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         command = plain_command(arguments)
@@ -86,7 +87,7 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except SystemExit as error:
-        if isinstance(error.__context__, BrokenPipeError):  # rich has an exit code of its own for it
+        if isinstance(error.__context__, BrokenPipeError):  # rich replaces it by an exit code of its own
             raise error.__context__ from None
         return error.code if isinstance(error.code, int) else USAGE
     except BrokenPipeError:
@@ -108,9 +109,10 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parsed(arguments: Sequence[str]) -> int:
-    """Run what the whole parser reads; it is imported only here, for that takes as long as a short command.
+    """Run the command with the whole parser. Its import takes as long as a short command, so it is done only here.
 
-    Not by calling the application: that has words and exit codes of its own for an interrupt and a broken pipe.
+    The application is not called directly, because it prints its own texts and codes for an interrupt and a broken
+    pipe.
     """
     from typer import Exit
     from typer.main import get_command
@@ -127,7 +129,7 @@ def _parsed(arguments: Sequence[str]) -> int:
 
 
 def _other(error: Exception) -> int:
-    """What is left is a usage error of the parser, or a fault of ours."""
+    """Handle the remaining errors: usage errors of the parser, missing modules, and faults of gantrymq."""
     describe = getattr(error, "format_message", None)
     if isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS:
         print_error(f"this needs the module {error.name}: pip install 'gantrymq[{_EXTRAS[error.name]}]'")
@@ -138,11 +140,11 @@ def _other(error: Exception) -> int:
         print_error(f"this is a fault of gantrymq: {type(error).__name__}: {error} ({DEBUG_VARIABLE}=1 shows where)")
         return CANNOT
     text, context = describe(), getattr(error, "ctx", None)
-    if text:  # without any, the help was asked for by giving no arguments, and has been printed
+    if text:  # without a text the help was printed, for a call without arguments
         print_error(f"{text} ({context.command_path if context else 'gantrymq'} --help says more)")
     return USAGE
 
 
 def _give_up_stdout() -> None:
-    """Let the interpreter flush what is left of stdout into nothing when it ends."""
+    """Redirect stdout to /dev/null, so that the interpreter's last flush cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

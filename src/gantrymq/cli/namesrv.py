@@ -57,7 +57,7 @@ def namesrv(
 
 
 class _Announced:
-    """The name server as the command line serves it."""
+    """The name server with the methods that serve_until_stopped needs."""
 
     def __init__(self, server: NamesrvServer) -> None:
         self._server = server

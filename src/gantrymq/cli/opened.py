@@ -1,7 +1,7 @@
-"""A store opened for reading, and the end of a command that read it.
+"""Opens a store for reading, and ends a command that read it.
 
-A progress bar shows a recovery that runs over the view. When something of the store is missing, the command ends with a
-warning and exit code 1.
+A progress bar shows a recovery of the view. If a part of the store is missing, the command ends with a warning and exit
+code 1.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def end_reading(problems: Sequence[StoreError], code: int = 0, notes: Sequence[StoreError] = ()) -> None:
-    """End the command with ``code``, or with that of findings where something of the store is missing.
+    """End the command with ``code``, or with FINDINGS if a part of the store is missing.
 
-    One line names the first file that is missing or of a wrong length, or the first byte that cannot be read.
-    ``notes`` are told, and change no exit code.
+    Prints one line about the first file that is missing or has a wrong length, or about the first unreadable byte.
+    ``notes`` are printed and change no exit code. Raises SystemExit.
     """
     for note in notes:
         warn(str(note))
@@ -42,9 +42,9 @@ def open_reader(
     skips_lost: bool = True,
     reads_queue: Callable[[ConsumeQueue], bool] | None = None,
 ) -> StoreReader:
-    """The reader of the store at ``path``; takes and raises what ``StoreReader.open`` does.
+    """Open the store at ``path`` for reading. Takes and raises what ``StoreReader.open`` does.
 
-    What is missing of the store is told at the end of the command, by ``missing.end_reading(reader.problems)``.
+    Pass ``reader.problems`` to :func:`end_reading` to report missing parts at the end of the command.
     """
     from gantrymq.store.reader import StoreReader
 

@@ -10,7 +10,7 @@ import typer
 
 from gantrymq.model.java import INT_MAX, LONG_MAX
 
-# A directory that may not be read is no error of usage (typer's, unless readable=False): who opens it says so.
+# readable=False: typer would call an unreadable directory a usage error. Opening it reports the real error.
 Store = Annotated[
     Path, typer.Argument(metavar="STORE", help="Directory of the store.", show_default=False, readable=False)
 ]
@@ -30,7 +30,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a l
 
 
 def whole_number(least: int, most: int = LONG_MAX) -> Callable[[str], int]:
-    """A parser of numbers that are an int or a long in RocketMQ; typer's bounds would fill the help with digits."""
+    """A parser of numbers that are an int or a long in RocketMQ. Typer's own bounds would fill the help with digits."""
 
     def number(text: str) -> int:
         try:
@@ -50,7 +50,7 @@ time_ms = whole_number(-LONG_MAX)
 
 
 def moment_ms(text: str) -> int:
-    """A parser of times: milliseconds since 1970, or ISO 8601, UTC where it names no zone."""
+    """A parser of times: milliseconds since 1970, or ISO 8601, in UTC if no zone is given. Returns milliseconds."""
     text = str(text)  # a default is a number
     if text.removeprefix("-").isdecimal() and text.isascii():
         return time_ms(text)

@@ -1,7 +1,7 @@
-"""The plain command lines of a recovery and a rebuild: a store, and flags that take no value.
+"""The plain command lines of a recovery and a rebuild: a store, and flags without a value.
 
-To import typer and let it make its parsers is 25 ms of a start, a tenth of what a small store takes to recover.
-``tests/cli/test_plain_line.py`` holds that whatever is read here typer reads alike; the rest is left to it.
+Importing typer and making its parsers takes 25 ms, a tenth of the recovery of a small store.
+``tests/cli/test_plain_line.py`` checks that typer reads these lines the same way. All other lines are left to typer.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-# What does the work of a command, by module and function, and its flags by the name of their parameter.
+# Command: module and function that do the work, and its flags with their parameter names.
 _COMMANDS = {
     "recover": ("recovery", "recover_store", {"--dry-run": "dry_run", "--json": "json"}),
     "rebuild": ("rebuilding", "rebuild_store", {"--queues": "queues", "--index": "index", "--json": "json"}),
@@ -19,7 +19,7 @@ _COMMANDS = {
 
 
 def plain_command(arguments: Sequence[str]) -> Callable[[], int] | None:
-    """What carries the command out and returns its exit code; None where the line is not a plain one."""
+    """The function that runs the command and returns its exit code; None if the line is not a plain one."""
     if len(arguments) < 3 or arguments[0] != "store" or arguments[1] not in _COMMANDS:
         return None
     (module, function, flags), words = _COMMANDS[arguments[1]], arguments[2:]

@@ -1,4 +1,4 @@
-"""Lines of input, the message that each line means, and the result of putting it into a store."""
+"""Lines of input, their messages, and the results of putting them into a store."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gantrymq.store.message_store import MessageStore
 from gantrymq.store.queue.consume_queues import is_topic_storable
 
 _READ_BYTES = 1 << 20
-_TOO_LONG = b"\0"  # stands for a line whose bytes were not kept; no JSON begins with it
+_TOO_LONG = b"\0"  # replaces a line that was too long; no JSON begins with it
 
 
 class _Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """One line's object. A field that is null counts as absent."""
+    """The JSON object of a line. A null field counts as absent."""
 
     topic: str
     body: str | None = None
@@ -36,7 +36,7 @@ _decoder = msgspec.json.Decoder(_Line)
 
 
 def read_message(line: bytes) -> Message:
-    """The message that ``line`` means; raises ValueError, whose text says what is wrong with it."""
+    """The message of a line. Raises ValueError with the reason."""
     if line.startswith(_TOO_LONG):
         raise ValueError("the line is too long for any message")
     if not line or line.isspace():
@@ -62,10 +62,10 @@ def read_message(line: bytes) -> Message:
 
 
 def read_lines(stream: BufferedReader, longest: int, waiting: Callable[[bool], None]) -> Iterator[list[bytes]]:
-    """The lines of ``stream`` in lists: whatever has come in, without waiting for more.
+    """Yield the lines of ``stream`` in lists, as much as has arrived, without waiting for more.
 
-    ``waiting(True)`` is called before each wait for input and ``waiting(False)`` behind it. Of a line longer than
-    ``longest`` bytes nothing is kept, so that input without an end takes no memory without an end.
+    ``waiting(True)`` is called before each wait for input and ``waiting(False)`` after it. A line longer than
+    ``longest`` bytes is dropped, so that endless input does not take endless memory.
     """
     begin: list[bytes] = []
     length = 0
@@ -93,18 +93,18 @@ _ROOM_FOR_PROPERTIES = 1 << 20
 
 
 class LinePutter:
-    """Puts lines into ``store`` and counts them. What :meth:`put` returned is acknowledged."""
+    """Puts lines into ``store`` and counts them. A message is acknowledged when :meth:`put` returns its result."""
 
     def __init__(self, store: MessageStore) -> None:
         self.lines = self.rejected = self.bytes_read = 0
-        # A character may take six in JSON (\\u001f); what is longer than this is no message in any spelling.
+        # JSON may take six characters for one (\\u001f), so a longer line cannot be a message.
         self.longest_line = 8 * store.config.max_message_size_bytes + _ROOM_FOR_PROPERTIES
         self._store = store
-        # An address in brackets is read as it is, IPv4 or IPv6.
+        # Brackets make parse accept an address as it is, IPv4 or IPv6.
         self._host = Host.parse(f"[{store.config.broker_ip1}]:{store.config.listen_port}")
 
     def put(self, lines: Sequence[bytes]) -> list[Result]:
-        """Store what ``lines`` mean; one result for each, in order. Raises DiskFullError."""
+        """Store the messages of ``lines``. Returns one result for each line, in order. Raises DiskFullError."""
         read = [_read(line) for line in lines]
         outcomes = self._store_all([one for one in read if isinstance(one, Message)])
         results = []
@@ -112,7 +112,7 @@ class LinePutter:
             self.lines += 1
             self.bytes_read += len(line) + 1
             result = next(outcomes) if isinstance(one, Message) else _rejected(PutMessageStatus.MESSAGE_ILLEGAL, one)
-            self.rejected += "phyOffset" not in result  # with FLUSH_DISK_TIMEOUT a message is stored
+            self.rejected += "phyOffset" not in result  # a FLUSH_DISK_TIMEOUT message is stored
             results.append({"line": self.lines, **result})
         return results
 
@@ -150,7 +150,7 @@ class LinePutter:
 
 
 def _read(line: bytes) -> Message | str:
-    """The message, or what is wrong with the line."""
+    """The message of a line, or what is wrong with it."""
     try:
         return read_message(line)
     except ValueError as error:
@@ -171,7 +171,7 @@ def _refused(message: Message, status: PutMessageStatus, config: MessageStoreCon
 
 
 def _reason(message: Message, status: PutMessageStatus, config: MessageStoreConfig) -> str:
-    """What a person would want to know beside the status."""
+    """The reason for a status, as text."""
     if status is PutMessageStatus.PROPERTIES_SIZE_EXCEEDED:
         return "tags, keys and properties together are too long"
     if len(message.body) > config.max_message_size_bytes:

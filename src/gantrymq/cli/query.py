@@ -101,7 +101,7 @@ def _print_json(reader: StoreReader, answers: list[tuple[int, Record | None]]) -
 
 
 def _fields(reader: StoreReader, offset: int, record: Record) -> dict[str, object]:
-    """The line of ``dump``; no tagsCode where no queue leads to the record (a half message, an expired unit)."""
+    """The line of ``dump``; without tagsCode if no queue entry points to the record (half message, expired unit)."""
     from gantrymq.kernels import codes
 
     row, topic = record.row, record.topic

@@ -1,4 +1,4 @@
-"""Queues and index of a store made anew, and what is told of it."""
+"""Rebuilds queues and index of a store, and prints the report."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from gantrymq.tools.rebuild import RebuildReport
 
 _SHOWN = 50
-_WORTH_A_RATE = 64 << 20  # below, the time goes into loading the kernels
+_WORTH_A_RATE = 64 << 20  # below, loading the kernels dominates
 
 
 class Makes(Protocol):
-    """What makes the files of the store: this process, or Spark."""
+    """A function that rebuilds the store, in this process or on Spark."""
 
     def __call__(self, store: Path, reading: Reading, *, queues: bool, index: bool) -> RebuildReport:
-        """Make them. Raises GantrymqError, OSError."""
+        """Rebuild. Raises GantrymqError, OSError."""
 
 
 def make_here(store: Path, reading: Reading, *, queues: bool, index: bool) -> RebuildReport:
-    """Made by this process, with a progress bar."""
+    """Rebuild in this process, with a progress bar."""
     from gantrymq.cli.terminal import progress
     from gantrymq.tools.rebuild import rebuild_store
 
@@ -43,7 +43,7 @@ def rebuild_store(
     makes: Makes = make_here,
     engine: str = "local",
 ) -> int:
-    """Make queues and index anew, both where none is named, say so, and return the exit code.
+    """Rebuild queues and index (both if none is named), print the report, and return the exit code.
 
     Raises GantrymqError, OSError.
     """

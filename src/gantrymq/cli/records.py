@@ -1,6 +1,6 @@
-"""Records as ``dump``, ``log`` and ``query`` show them: as JSON fields and as one line of text.
+"""Records for ``dump``, ``log`` and ``query``: as JSON fields and as one line of text.
 
-Kernels read a batch of records; a row is one column of the kernel's matrix as a list of ints, in the order of
+Kernels read a batch of records. A row is one column of the kernel's matrix as a list of ints, in the order of
 :mod:`gantrymq.kernels.codes`.
 """
 
@@ -32,14 +32,14 @@ MOST_AT_ONCE = 2_048
 
 
 class Record(NamedTuple):
-    """A whole record: ``row`` tells where its parts lie in ``buffer``, which is its file."""
+    """A whole record. ``row`` has the positions of its parts in ``buffer``, the bytes of its file."""
 
     buffer: memoryview
     row: list[int]
 
     @property
     def size(self) -> int:
-        """How many bytes the record has."""
+        """The size of the record in bytes."""
         return self.row[codes.SIZE]
 
     @property
@@ -54,7 +54,7 @@ class Record(NamedTuple):
 
     @property
     def is_body_whole(self) -> bool:
-        """Whether the body is the one that the record has the CRC of."""
+        """Whether the body matches the CRC in the record."""
         body = self.body
         return not body or body_crc(body) == self.row[codes.BODY_CRC]
 
@@ -68,7 +68,7 @@ class Record(NamedTuple):
         return bytes(self.buffer[start : start + self.row[length]])
 
     def fields(self) -> dict[str, object]:
-        """What ``dump``, ``log`` and ``query`` print alike, ``flag`` to ``msgId``."""
+        """The fields that ``dump``, ``log`` and ``query`` have in common, from ``flag`` to ``msgId``."""
         buffer, row = self
         sys_flag, body_at = row[codes.SYS_FLAG], row[codes.BODY_AT]
         born_at, stored_at = row[codes.BORN_HOST_AT], row[codes.STORE_HOST_AT]
@@ -96,14 +96,14 @@ class Record(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _host(raw: bytes) -> tuple[str, str]:
-    """A host's text, and its digits in a message id."""
+    """The text of a host, and its hexadecimal digits in a message id."""
     return str(Host.from_bytes(raw)), raw.hex().upper()
 
 
 class RecordRows:
-    """Finds the records of ``log``, wherever they lie. For one thread.
+    """Finds records of ``log`` by physical offset. *Thread rule*: one thread.
 
-    Each place that the disk does not give back is said once, on stderr; ``errors`` has these texts.
+    Each unreadable place is printed once, on stderr; the keys of ``errors`` are these texts.
     """
 
     def __init__(self, log: CommitLog) -> None:
@@ -112,11 +112,11 @@ class RecordRows:
         self.errors: dict[str, None] = {}
 
     def at(self, offset: int) -> Record | None:
-        """The record at physical ``offset``, or None where no whole record begins there."""
+        """The record at physical ``offset``, or None if no whole record begins there."""
         return self.read(np.array([offset], np.int64))[0]
 
     def read(self, offsets: NDArray[np.int64]) -> list[Record | None]:
-        """The records at these physical offsets, at most ``MOST_AT_ONCE``; fastest where they rise."""
+        """The records at these physical offsets, at most ``MOST_AT_ONCE``; rising offsets are fastest."""
         cuts = np.flatnonzero(np.diff(offsets // self._log.file_size)) + 1
         records: list[Record | None] = []
         for begin, end in pairwise([0, *cuts.tolist(), len(offsets)]):
@@ -138,7 +138,7 @@ class RecordRows:
         ]
 
     def _fetched(self, file: MappedFile, position: int) -> int:
-        """``position`` once its record is in memory; -1 where none begins or the disk does not give it back."""
+        """Load the record at ``position`` and return the position; -1 if no record begins there or it is unreadable."""
         if not 0 <= position < file.wrote_position:
             return -1
         try:
@@ -148,7 +148,7 @@ class RecordRows:
                 self.errors[str(error)] = None
                 print_error(str(error))
             return -1
-        if (lost := file.file.lost_in(position, length)) is not None:  # the view says it, at the end
+        if (lost := file.file.lost_in(position, length)) is not None:  # reported at the end of the command
             self.errors[str(lost)] = None
             return -1
         return position
@@ -159,12 +159,12 @@ _BODY_CHARACTERS = 60
 
 
 def heading(place: str = "") -> str:
-    """What stands above the lines of :func:`record_text`; ``place`` names the column that is given there."""
+    """The heading of the lines of :func:`record_text`; ``place`` is the name of its extra column."""
     return f"{'phy offset':>14}  {'size':>8}  {'stored':<29}  {_place(place)}{'tags':<12}  {'keys':<20}  body"
 
 
 def record_text(record: Record, place: str = "") -> str:
-    """Physical offset, size, store time, ``place``, tags, keys and the begin of the body."""
+    """A line with physical offset, size, store time, ``place``, tags, keys and the beginning of the body."""
     row, properties = record.row, record.properties
     tags, keys = properties.get(PROPERTY_TAGS, "-"), properties.get(PROPERTY_KEYS, "-")
     return (
@@ -174,7 +174,7 @@ def record_text(record: Record, place: str = "") -> str:
 
 
 def _place(text: str) -> str:
-    """A column of its own; of a long topic the end is shown, where queue and offset stand."""
+    """The text of the extra column. A long text is cut at the front, because its end has queue and offset."""
     if len(text) > _PLACE_CHARACTERS:
         text = f"…{text[1 - _PLACE_CHARACTERS :]}"
     return f"{text:<{_PLACE_CHARACTERS}}  " if text else ""
@@ -184,7 +184,7 @@ def _body_text(record: Record) -> str:
     length = record.row[codes.BODY_LENGTH]
     if record.row[codes.SYS_FLAG] & COMPRESSED:
         return f"({length} bytes, compressed)"
-    # Four bytes hold any character, so what is shown is never cut within one.
+    # A character has at most four bytes, so the shown characters are never cut.
     begin = record.body[: 4 * _BODY_CHARACTERS]
     try:
         text = begin.decode("utf-8")

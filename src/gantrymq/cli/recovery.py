@@ -1,4 +1,4 @@
-"""A recovery of a store, carried out or planned, and told."""
+"""Runs or plans a recovery of a store, and prints the report."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 _OPEN, _INDEX, _CLOSE = "open", "planIndex", "close"
 _SHOWN = 50
-_WORTH_A_RATE = 64 << 20  # below, the time goes into loading the kernels
+_WORTH_A_RATE = 64 << 20  # below, loading the kernels dominates
 _RECOVERY_STEPS = ("recoverConsumeQueue", "recoverCommitLog", "truncateDirtyFiles", "recoverTopicQueueTable")
 
 
 def recover_store(
     store: Path, config: Path | None = None, set_: list[str] | None = None, *, dry_run: bool = False, json: bool = False
 ) -> int:
-    """Recover the store, say what was done, and return the exit code. Raises GantrymqError, OSError."""
+    """Recover the store, print the report, and return the exit code. Raises GantrymqError, OSError."""
     from gantrymq.store.paths import StorePaths
     from gantrymq.tools.check.findings import REBUILD_INDEX
     from gantrymq.tools.loss.loss_account import recovery_account
@@ -51,7 +51,7 @@ def recover_store(
 
 
 def _claims(path: Path, reading: Reading) -> LogClaims:
-    """How far the log reached, by what is there before a recovery changes it."""
+    """The evidence of how far the log reached, read before a recovery changes it."""
     from gantrymq.errors import StoreError
     from gantrymq.fs.real import RealFileSystem
     from gantrymq.store.paths import StorePaths
@@ -59,13 +59,13 @@ def _claims(path: Path, reading: Reading) -> LogClaims:
     from gantrymq.tools.read.index_files import store_sizes
 
     fs, paths, config = RealFileSystem(), StorePaths.of(path, reading.config), reading.config
-    with suppress(StoreError):  # without the sizes of index files these say nothing
+    with suppress(StoreError):  # without their sizes, index files have no evidence
         config = store_sizes(fs, paths, config, reading.given, index=True)
     return log_claims(fs, paths, config)
 
 
 def _plan(path: Path, reading: Reading) -> _Outcome:
-    """What would be done, how long it took to find out, what of the log is missing, and what to know of it."""
+    """Plan a recovery. Returns the report, the time of each step in ms, the missing parts of the log, and notes."""
     from gantrymq.cli.opened import open_reader
     from gantrymq.clock import SystemClock
 
@@ -79,7 +79,7 @@ def _plan(path: Path, reading: Reading) -> _Outcome:
 
 
 def _recover(path: Path, reading: Reading) -> _Outcome:
-    """What was done, how long each step took, what of the log is missing, and what to know of it."""
+    """Run a recovery. Returns the report, the time of each step in ms, the missing parts of the log, and notes."""
     from gantrymq.cli.terminal import progress
     from gantrymq.clock import SystemClock
     from gantrymq.store.message_store import MessageStore
@@ -103,7 +103,7 @@ def _recover(path: Path, reading: Reading) -> _Outcome:
 
 
 def _steps(report: RecoveryReport, open_ms: float, last: dict[str, float]) -> dict[str, float]:
-    """Every step in order; ``open`` is what opening took beside the recovery's own steps (loading the files)."""
+    """The time of every step in ms, in order; ``open`` is the time of opening without the recovery's own steps."""
     within = {name: report.steps_ms[name] for name in _RECOVERY_STEPS if name in report.steps_ms}
     steps = {_OPEN: max(open_ms - sum(within.values()), 0.0), **within, **last}
     return {name: round(took_ms, 3) for name, took_ms in steps.items()}

@@ -72,7 +72,7 @@ def run(
     verbose: bool,
     json: bool,
 ) -> None:
-    """Serve until a signal comes."""
+    """Run the servers until a signal arrives."""
     from gantrymq.cli.serving import serve_until_stopped
     from gantrymq.embedded.standalone import Extras, Standalone
     from gantrymq.namesrv.settings import acts
@@ -89,7 +89,7 @@ def run(
 
 
 class _Announced:
-    """The pair as the command line serves it: with a progress bar while a large store recovers."""
+    """Name server and broker for serve_until_stopped, with a progress bar while a large store recovers."""
 
     def __init__(self, made: Callable[[Report | None], Standalone]) -> None:
         self._made = made

@@ -1,4 +1,4 @@
-"""The options that the servers share, and the settings they add up to: of a broker, its store, a name server, TLS."""
+"""The options that the servers share, and the resulting settings of a broker, its store, a name server, and TLS."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gantrymq.remoting.transport.tls import TlsServer
 
 STORE_KEY = "storePathRootDir"
-_DEFAULT_STORE = "store"  # in the home directory, as RocketMQ's
+_DEFAULT_STORE = "store"  # in the home directory, as for RocketMQ
 
 StoreDirectory = Annotated[
     Path | None,
@@ -42,20 +42,22 @@ Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Say on stderr wh
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Everything that ``-c`` and ``--set`` said, by whom it is for; ``config_file`` is the one of ``-c``."""
+    """The settings of ``-c`` and ``--set``, and methods that pick those of each part. ``config_file`` is that of
+    ``-c``.
+    """
 
     entries: Mapping[str, str]
     config_file: Path | None = None
 
     def store(self, given: Path | None) -> Path:
-        """The store's directory: as given, else storePathRootDir, else ~/store."""
+        """The store's directory: ``given``, else storePathRootDir, else ~/store."""
         return given or Path(self.entries.get(STORE_KEY) or Path.home() / _DEFAULT_STORE)
 
     def broker(self, listen_port: int | None, store: Path) -> LiveConfig:
-        """The settings of a broker and its store, which lies at ``store``; raises ConfigError, OSError.
+        """The settings of a broker and its store at ``store``. Raises ConfigError, OSError.
 
-        Those that a tool changes while it runs are kept in the file of ``-c``, or else in the store's
-        config/broker.properties, and hold at the next start unless ``--set`` says otherwise.
+        Settings that a tool changes at run time are saved in the file of ``-c``, or else in the store's
+        config/broker.properties. They hold at the next start unless ``--set`` overrides them.
         """
         from gantrymq.config.broker_settings import LiveConfig, is_live
 
@@ -68,10 +70,10 @@ class ServerSettings:
         return config
 
     def namesrv(self, listen_port: int | None, home: Path, *, own_port: bool) -> NamesrvConfig:
-        """The settings of a name server with its files in ``home``; raises ConfigError, OSError.
+        """The settings of a name server with its files in ``home``. Raises ConfigError, OSError.
 
-        ``own_port`` says that listenPort is meant for it, and ``-c`` too: without that, what a tool changes is kept in
-        configStorePath, and holds at the next start unless it is given otherwise.
+        ``own_port`` says that listenPort and ``-c`` are meant for it. Otherwise settings that a tool changes are saved
+        in configStorePath, and hold at the next start unless they are overridden.
         """
         from gantrymq.namesrv.settings import NAMESRV_PROPERTIES, is_live, read_namesrv_config
 
@@ -84,21 +86,21 @@ class ServerSettings:
         return config if listen_port is None else replace(config, listen_port=listen_port)
 
     def tls(self) -> TlsServer | None:
-        """How TLS is answered; None where nothing was said of it. Raises ConfigError."""
+        """The TLS settings for accepting connections; None if there are none. Raises ConfigError."""
         from gantrymq.remoting.transport.tls import tls_server
 
         said = {key: text for key, text in self.entries.items() if key.startswith("tls.")}
         return tls_server(said) if said else None
 
     def client_tls(self) -> ssl.SSLContext | None:
-        """How our servers ask others (tls.enable); None: in the clear. Raises ConfigError."""
+        """The TLS context for outgoing connections (tls.enable); None: without TLS. Raises ConfigError."""
         from gantrymq.remoting.transport.tls import tls_client
 
         return tls_client(self.entries)
 
 
 def read_server_options(config_file: Path | None, assignments: list[str] | None) -> ServerSettings:
-    """The settings of ``-c`` and ``--set``, the latter winning; warnings go to stderr. Raises ConfigError, OSError."""
+    """The settings of ``-c`` and ``--set``; ``--set`` has precedence. Warns on stderr. Raises ConfigError, OSError."""
     from gantrymq.config.broker_settings import knows
     from gantrymq.config.properties import remark
     from gantrymq.namesrv.settings import WITHOUT_EFFECT, acts
@@ -114,7 +116,7 @@ def read_server_options(config_file: Path | None, assignments: list[str] | None)
 
 
 def _changed_by_tools(file: Path, is_live: Callable[[str], bool]) -> dict[str, str]:
-    """What tools changed while a server ran, out of the file that it was kept in; empty where there is none."""
+    """The settings that tools changed at run time, read from the file in which they were saved; empty without it."""
     from gantrymq.config.properties import parse_properties
 
     try:
@@ -125,7 +127,7 @@ def _changed_by_tools(file: Path, is_live: Callable[[str], bool]) -> dict[str, s
 
 
 def _keep(config_file: Path, entries: Mapping[str, str]) -> None:
-    """Write what an administrator changed into the file; raises DiskFullError, StorePermissionError."""
+    """Save the settings that an administrator changed. Raises DiskFullError, StorePermissionError."""
     from gantrymq.config.amended import amended
     from gantrymq.config.broker_settings import is_known
     from gantrymq.fs.real import RealFileSystem

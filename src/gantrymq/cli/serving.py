@@ -1,4 +1,4 @@
-"""A server on the command line: started, announced on stdout, and stopped by SIGINT or SIGTERM."""
+"""Runs a server on the command line: starts it, announces it on stdout, and stops it after SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -18,23 +18,25 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Server(Protocol):
-    """What can be started and stopped."""
+    """A server that can be started and stopped."""
 
     async def start(self) -> None:
-        """Returns when it serves."""
+        """Return when it serves."""
         ...
 
     async def shutdown(self) -> None:
-        """Returns when everything is on the disk."""
+        """Return when everything is durable."""
         ...
 
     def announcement(self) -> Mapping[str, object]:
-        """What a program is told once it serves, in the order of its fields."""
+        """The fields of the line that announces that it serves, in order."""
         ...
 
 
 def serve_until_stopped(server: Server, *, json: bool, verbose: bool) -> None:
-    """Returns after a clean shutdown. A second signal ends the process at once, and the store recovers later."""
+    """Return after a clean shutdown. A second signal ends the process at once; the store then recovers at its next
+    start.
+    """
     from gantrymq.remoting.transport.event_loop import new_event_loop
 
     _log_to_stderr(verbose=verbose)
@@ -54,7 +56,7 @@ async def _serve(server: Server, *, json: bool) -> None:
     for number in _SIGNALS:
         loop.add_signal_handler(number, note)
     await server.start()
-    gc.freeze()  # what a server is made of stays: no collection walks through it again
+    gc.freeze()  # a server's objects stay, so no garbage collection needs to visit them
     try:
         _announce(server.announcement(), json=json)
         await stop.wait()
@@ -74,7 +76,7 @@ def _announce(fields: Mapping[str, object], *, json: bool) -> None:
 
 
 def _log_to_stderr(*, verbose: bool) -> None:
-    """Log lines, without colours where nobody looks at them; stdout belongs to the announcement."""
+    """Log to stderr, in colour only on a terminal. stdout is reserved for the announcement."""
     import logging
 
     import structlog
@@ -97,12 +99,12 @@ def _log_to_stderr(*, verbose: bool) -> None:
 
 
 def _log_store_to_stderr(*, verbose: bool) -> None:
-    """The lines of the store, which knows Python's logging alone."""
+    """Log the lines of the store, which uses Python's logging."""
     import logging
 
     class Lines(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
-            record.level = record.levelname.lower()  # as the lines of the servers say it
+            record.level = record.levelname.lower()  # as in the servers' lines
             return escape_controls(super().format(record))
 
     of_store = logging.getLogger("gantrymq.store")
@@ -114,5 +116,5 @@ def _log_store_to_stderr(*, verbose: bool) -> None:
 
 
 def _harmless(logger: Any, method: str, event: EventDict) -> EventDict:
-    """Who speaks to a server chooses some of the names in its log."""
+    """Escape control characters: some names in the log are chosen by remote clients."""
     return {name: escape_controls(value) if isinstance(value, str) else value for name, value in event.items()}

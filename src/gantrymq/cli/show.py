@@ -70,7 +70,7 @@ def show(
 
 
 class _Found(NamedTuple):
-    """The message, and a remark; without one, why there is none."""
+    """The message with a remark, or the reason why there is none."""
 
     record: Record | None
     text: str = ""
@@ -78,7 +78,7 @@ class _Found(NamedTuple):
 
 @contextmanager
 def _by_place(store: Path, reading: Reading, what: list[str]) -> Iterator[tuple[_Found, Sequence[StoreError]]]:
-    """By its offset in the log, or the id that says it; the log is as it lies, before any recovery."""
+    """Find a message by its offset in the log or a message id. The log is read as it is, without a recovery."""
     from gantrymq.cli.log import open_log
 
     offset, host = _place(what[0])
@@ -89,7 +89,7 @@ def _by_place(store: Path, reading: Reading, what: list[str]) -> Iterator[tuple[
 
 
 def _place(word: str) -> tuple[int, str | None]:
-    """The offset that was given, and the store host of a message id."""
+    """The offset, and the store host if the word is a message id."""
     if word.isascii() and word.isdecimal() and len(word) not in _MSG_ID_DIGITS:
         return count(word), None
     from gantrymq.model.message import parse_message_id
@@ -115,7 +115,7 @@ def _at(store: Path, commit_log: CommitLog, offset: int, host: str | None) -> _F
 
 @contextmanager
 def _by_key(store: Path, reading: Reading, what: list[str]) -> Iterator[tuple[_Found, Sequence[StoreError]]]:
-    """The newest message with a key, by the index."""
+    """Find the newest message with a key, through the index."""
     from gantrymq.cli.opened import open_reader
 
     with closing(open_reader(store, reading, trusts_writer=True)) as reader:
@@ -159,7 +159,7 @@ def _show(reading: Reading, record: Record, remark: str, *, body: bool, json: bo
 
 
 def _body_of(reading: Reading, record: Record) -> tuple[bytes, str]:
-    """The body as it was sent; where it cannot be decompressed, as it is stored, and why."""
+    """The decompressed body. If that fails, the stored body and the reason."""
     from gantrymq.format.packed_body import decompress
     from gantrymq.kernels import codes
     from gantrymq.model.flags import COMPRESSED
@@ -221,7 +221,7 @@ def _print_text(record: Record, body: bytes, remarks: list[str]) -> None:
 
 
 def _lines_of(body: bytes) -> Iterator[str]:
-    """The body for people."""
+    """The lines of the body for people."""
     text = _text_of(body)
     if text is None:
         yield from _hex_lines(body)
@@ -230,7 +230,7 @@ def _lines_of(body: bytes) -> Iterator[str]:
 
 
 def _pretty(text: str) -> str | None:
-    """JSON, indented; None where the text is none, or where indenting it would change more than blanks."""
+    """Indented JSON; None if the text is not JSON, or if indenting would change more than white space."""
     import json
 
     if text.lstrip()[:1] not in ("{", "["):
@@ -243,7 +243,7 @@ def _pretty(text: str) -> str | None:
 
 
 def _float(text: str) -> float:
-    """A number that prints as it is written, or ValueError."""
+    """A number that prints as it was written. Raises ValueError for any other."""
     if repr(float(text)) != text:
         raise ValueError(text)
     return float(text)
@@ -256,7 +256,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _text_of(body: bytes) -> str | None:
-    """The body as text; None where it is none: no UTF-8, or with control characters that no text has."""
+    """The body as text; None if it is not UTF-8 or has control characters."""
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
@@ -265,7 +265,7 @@ def _text_of(body: bytes) -> str | None:
 
 
 def _hex_lines(body: bytes) -> Iterator[str]:
-    """As ``hexdump -C`` has it, the first 4 KiB."""
+    """The first 4 KiB in the format of ``hexdump -C``."""
     for at in range(0, min(len(body), _HEX_SHOWN), _BYTES_A_LINE):
         part = body[at : at + _BYTES_A_LINE]
         shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in part)

@@ -1,4 +1,4 @@
-"""``--engine spark``: the options that go with it, and the session that the work is done in."""
+"""``--engine spark``: its options, and its Spark session."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Engine(StrEnum):
-    """What does the work: this machine, or Spark, whose executors share the files."""
+    """The engine of a command: this process, or Spark, whose executors share the files."""
 
     LOCAL = "local"
     SPARK = "spark"
@@ -52,10 +52,10 @@ _MASTER = "spark.master"
 
 @contextmanager
 def spark_session(assignments: list[str] | None) -> Iterator[SparkSession]:
-    """A session for the ``with`` block, on all cores of this machine unless Spark's settings name a master.
+    """A Spark session for the ``with`` block, on all cores of this machine unless Spark's settings name a master.
 
-    One that this process has already is taken as it is, and left.
-    Raises ConfigError where PySpark is not there or a setting is none, GantrymqError where Spark does not start.
+    An existing session of this process is used and not stopped. Raises ConfigError if PySpark is missing or a setting
+    is malformed, GantrymqError if Spark does not start.
     """
     settings = _settings(assignments)
     if (running := _running()) is not None:
@@ -71,7 +71,7 @@ def spark_session(assignments: list[str] | None) -> Iterator[SparkSession]:
 
 @contextmanager
 def on_spark(assignments: list[str] | None, *, shown: bool = True) -> Iterator[SparkSession]:
-    """The same, with a bar for its tasks where somebody sees it."""
+    """The same, with a progress bar of its tasks on a terminal."""
     from gantrymq.cli.terminal import progress
     from gantrymq.spark.pipelines.jobs import watched
 
@@ -125,7 +125,7 @@ def _start(given: dict[str, str], work: Path) -> SparkSession:
 
 
 def _here(given: dict[str, str], work: Path) -> dict[str, str]:
-    """For a Spark of this machine alone, which says nothing but errors; nothing where a master is configured."""
+    """The settings of a local Spark that logs only errors; empty if a master is configured."""
     defaults = Path(os.environ.get("SPARK_CONF_DIR", "/nowhere")) / "spark-defaults.conf"
     is_elsewhere = _MASTER in given or "MASTER" in os.environ
     if is_elsewhere or (defaults.exists() and _MASTER in defaults.read_text("utf-8")):

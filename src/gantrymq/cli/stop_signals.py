@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: finish what is being stored, or remove what is half done, then end."""
+"""SIGINT and SIGTERM: finish what is being stored, or remove unfinished output, then end."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _TERMINATED = 128 + signal.SIGTERM
 
 @contextmanager
 def sigterm_unwinds() -> Iterator[None]:
-    """Let SIGTERM end the command as SIGINT does, so that what is half done is removed; the exit code is 143."""
+    """Let SIGTERM end the command as SIGINT does, so that unfinished output is removed. The exit code is 143."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: the removal is not to be interrupted
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # do not interrupt the removal
         raise SystemExit(_TERMINATED)
 
     before = signal.signal(signal.SIGTERM, end)
@@ -27,13 +27,13 @@ def sigterm_unwinds() -> Iterator[None]:
 
 
 class Interrupted(Exception):
-    """A signal came while the command waited for input."""
+    """A signal arrived while the command waited for input."""
 
 
 class StopSignals:
-    """Within this context a signal is noted in ``number``; it is raised as Interrupted only while ``waiting``.
+    """A context in which a signal is recorded in ``number``. Interrupted is raised only while ``waiting``.
 
-    So nothing is torn: a put that has begun ends. A second signal ends the process as it would without this.
+    So a put that has begun is completed. A second signal ends the process as usual.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class StopSignals:
         self._before: dict[int, object] = {}
 
     def waiting(self, waiting: bool) -> None:
-        """Say whether the command waits for input; raises Interrupted where a signal came before."""
+        """Set whether the command waits for input. Raises Interrupted if a signal has arrived."""
         self._waiting = waiting
         if waiting and self.number is not None:
             raise Interrupted
@@ -56,13 +56,13 @@ class StopSignals:
             raise Interrupted
 
     def __enter__(self) -> StopSignals:
-        """Take the signals over."""
+        """Install the signal handlers."""
         self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the signals back."""
+        """Restore the earlier handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]

@@ -1,9 +1,10 @@
-"""What people read: lines, tables and progress bars, and one line on stderr for an error or a warning.
+"""Output for people: lines, tables and progress bars, and one line on stderr for an error or a warning.
 
 A topic, a key or a file name may hold any character, including escape sequences, line ends and marks that change the
-direction of writing. Every line is printed with a dot in the place of each such character.
+direction of writing. Every such character is printed as a dot.
 
-rich is imported when a table or a bar is printed: the plain command lines of recovery and rebuild start without it.
+rich is imported only when a table or a bar is printed: the plain command lines of recovery and rebuild start without
+it.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ _SHOWN_AS = dict.fromkeys((*_CONTROLS, *_SEPARATORS_AND_DIRECTIONS), "·")
 
 
 def escape_controls(text: str) -> str:
-    """``text`` with a dot for each character that a terminal would obey and not show."""
+    """``text`` with a dot for each character that a terminal would interpret instead of showing."""
     return text.translate(_SHOWN_AS)
 
 
 def print_line(text: str) -> None:
-    """One line on stdout."""
+    """Print one line on stdout."""
     print(escape_controls(text))
 
 
@@ -43,25 +44,25 @@ UNREADABLE_HELP = (
 
 
 def print_error(text: str) -> None:
-    """One line on stderr, whatever ``text`` holds."""
+    """Print one line on stderr. Line ends in ``text`` become spaces."""
     line = escape_controls(" ".join(text.split()))
     print(f"gantrymq: {line}", file=sys.stderr, flush=True)
 
 
 def warn(text: str) -> None:
-    """A warning on stderr; the work goes on."""
+    """Print a warning on stderr; the command continues."""
     print_error(f"warning: {text}")
 
 
 def is_unreadable(error: Exception) -> bool:
-    """Whether the disk does not give back bytes of a file, or which files are in a directory."""
+    """Whether the error is an unreadable part of a file, or a directory that cannot be listed."""
     from gantrymq.errors import DiskError, SyncFailedError
 
     if not isinstance(error, DiskError) or isinstance(error, SyncFailedError):
         return False
     try:
         return error.position is not None or error.path.is_dir()
-    except OSError:  # nor what the path leads to
+    except OSError:  # nor can the path be examined
         return True
 
 
@@ -70,7 +71,7 @@ _LAST_MS = 253_402_300_799_999  # the end of the year 9999
 
 
 def time_text(timestamp_ms: int) -> str:
-    """Local time to the millisecond, with its offset from UTC; ``never`` for 0, the bare number where it is no time."""
+    """Local time in ms with its offset from UTC; ``never`` for 0; the bare number if it is no possible time."""
     if timestamp_ms == 0:
         return "never"
     if not 0 < timestamp_ms <= _LAST_MS:
@@ -91,7 +92,7 @@ def count_text(count: int, noun: str) -> str:
 
 
 def console() -> Console:
-    """Where tables go: as wide as the terminal; wide enough for most tables where stdout is a file or a pipe."""
+    """A console for tables: as wide as the terminal, or wide enough for most tables if stdout is a file or a pipe."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else _WIDTH_IN_A_FILE
@@ -99,8 +100,8 @@ def console() -> Console:
 
 
 def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
-    """A heading, and below it what is what."""
-    if not sys.stdout.isatty():  # nobody sees styles, and to import rich takes a fifth of a short command's time
+    """Print a title, and (name, value) pairs below it."""
+    if not sys.stdout.isatty():  # importing rich for styles takes a fifth of a short command's time
         rows = list(pairs)
         width = max((len(name) for name, _ in rows), default=0)
         for line in (title, *(f"  {name:{width}}  {value}".rstrip() for name, value in rows)):
@@ -119,7 +120,7 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table; columns whose name begins with ``>`` are numbers and stand to the right."""
+    """Print a table. Columns whose name begins with ``>`` are right-aligned numbers."""
     from rich import box
     from rich.table import Table
 
@@ -140,11 +141,11 @@ _REDRAW_EVERY = 0.1
 
 @contextmanager
 def progress(unit: str = "bytes", *, shown: bool = True) -> Iterator[Report | None]:
-    """Gives ``report(step, done, total)``, which draws a bar for each step, or None where nobody would see it.
+    """Yield ``report(step, done, total)``, which draws a bar for each step; None without a terminal.
 
-    ``unit`` is what is counted: bytes, or the noun of something else. A total of 0 is not known. A bar and lines of
-    output do not share a terminal well: ``shown`` is False where both would go to one. A step that is over is shown as
-    done, whatever was reported last: what is behind the last record of a log is never reported.
+    ``unit`` is what is counted: bytes, or another noun. A total of 0 is unknown. A bar and lines of output must not
+    share a terminal, so pass ``shown=False`` if both would. A finished step is shown as complete, because the part
+    behind the last record of a log is never reported.
     """
     if not shown or not sys.stderr.isatty():
         yield None
@@ -180,7 +181,7 @@ def _rate_column(unit: str):  # type: ignore[no-untyped-def]
     from gantrymq.model.size import size_text
 
     class Rate(ProgressColumn):
-        """How much of the unit is done in a second."""
+        """The units done per second."""
 
         def render(self, task: Task) -> Text:
             speed = task.finished_speed or task.speed or 0.0

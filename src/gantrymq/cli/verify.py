@@ -1,4 +1,4 @@
-"""``gantrymq store verify``: findings, and at the end which command helps and what it would cost."""
+"""``gantrymq store verify``: prints findings, and at the end the command that helps and what it would cost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ _QUEUES = ("consumequeue", "consumequeue_ext", "index")
 
 
 def next_steps(path: Path, damaged: Collection[tuple[Kind, Path]], outlook: Outlook | None) -> list[tuple[str, str]]:
-    """(label, text) of the command that helps, and of what others would cost; ``damaged`` is what was found where."""
+    """(label, text) of the command that helps, and of what others would cost. ``damaged`` has the findings' kind and
+    file.
+    """
     is_log = any(kind.value.startswith(_OF_LOG) or _is_file_of(_LOG, kind, file) for kind, file in damaged)
     is_queues = any(kind.value.startswith(_OF_QUEUES) or _is_file_of(_QUEUES, kind, file) for kind, file in damaged)
     if is_log or (outlook is not None and outlook.lost):
@@ -57,7 +59,7 @@ def next_steps(path: Path, damaged: Collection[tuple[Kind, Path]], outlook: Outl
 
 
 def _is_file_of(directories: Collection[str], kind: Kind, file: Path) -> bool:
-    """Whether it is a file below one of the directories that is too short, or that the disk does not give back."""
+    """Whether the finding is a short or unreadable file below one of the directories."""
     return kind.value in _OF_FILES and bool(file.parts) and file.parts[0] in directories
 
 
@@ -170,7 +172,7 @@ def _outlook(path: Path, reading: Reading) -> Callable[[], Outlook]:
 
 
 def _print_json(path: Path, found: Verification, took: dict[str, float], wanted: Callable[[], Outlook] | None) -> None:
-    """Each finding as it comes; none is kept."""
+    """Print each finding as it is found; none is kept in memory."""
     from gantrymq.cli.json_lines import JsonLines
 
     with JsonLines() as out:
@@ -228,12 +230,12 @@ def _print_text(
 
 
 _GROUPS = 200
-_SHOWN = 3  # of a group
-_WORTH_A_RATE = 64 << 20  # below, the time goes into loading the kernels
+_SHOWN = 3  # findings of a group
+_WORTH_A_RATE = 64 << 20  # below, loading the kernels dominates
 
 
 class _Groups:
-    """Findings by level, kind and file: how many there are, and the first ones of each."""
+    """Findings grouped by level, kind and file: their counts, and the first ones of each group."""
 
     def __init__(self) -> None:
         self._groups: dict[tuple[Level, Kind, Path], tuple[list[Finding], int]] = {}
@@ -241,7 +243,7 @@ class _Groups:
         self.damaged: set[tuple[Kind, Path]] = set()
 
     def add(self, finding: Finding) -> None:
-        """Take a finding; what it says is kept for the first ones alone."""
+        """Add a finding. Only the first ones of a group are kept."""
         key = finding.level, finding.kind, finding.path
         if finding.level.value == "damage":
             self.damaged.add((finding.kind, finding.path))
@@ -252,7 +254,7 @@ class _Groups:
         self._groups[key] = [*kept, finding][:_SHOWN], count + 1
 
     def print(self) -> None:
-        """A line for each group, and for its first findings where there are several."""
+        """Print a line for each group, and for its first findings if there are several."""
         from gantrymq.cli.terminal import count_text, print_line
 
         for (level, kind, path), (kept, count) in self._groups.items():
@@ -267,7 +269,7 @@ class _Groups:
 
 
 def _grouped(found: Verification, took: dict[str, float]) -> _Groups:
-    """All findings are gone through."""
+    """Iterate over all findings and group them."""
     groups = _Groups()
     with _timed(took):
         for finding in found:
