@@ -1,4 +1,4 @@
-"""What measures gantrymq: ``race`` runs it beside RocketMQ and Kafka, each script measures one thing alone.
+"""The benchmarks of gantrymq: ``race`` runs it beside RocketMQ and Kafka, each script measures one thing alone.
 
-Run all of it from the checkout: ``python -m benchmarks.race``, ``python benchmarks/kernels.py``.
+Run them from the checkout: ``python -m benchmarks.race``, ``python benchmarks/kernels.py``.
 """

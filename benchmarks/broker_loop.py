@@ -1,9 +1,10 @@
-"""What a message costs the broker's event loop: requests as the Java client frames them, without sockets and clients.
+"""The cost of a message in the broker's event loop, for requests as the Java client frames them, without sockets.
 
     python benchmarks/broker_loop.py [--count 50000] [--profile]
 
-CPU time of the loop's thread, and of all threads until what was sent is dispatched, a message: other work on the
-machine moves it by a fifth, not by its load. Reads bring 1 or 16 single messages, a batch of 100, or four pulls.
+It prints the CPU time a message: of the loop's thread, and of all threads until everything is dispatched. CPU time
+changes by about a fifth under other load, wall time by much more. A read of the socket has 1 or 16 single messages, a
+batch of 100, or four pulls.
 """
 
 from __future__ import annotations
@@ -37,49 +38,49 @@ WARM_UP = 20
 
 
 class Nowhere(asyncio.Transport):
-    """A transport whose other end reads everything at once."""
+    """A transport whose peer reads everything at once."""
 
     is_paused = False
 
     def pause_reading(self) -> None:
-        """The channel has more than it takes in one turn."""
+        """Note that the channel has more data than it processes in one turn."""
         self.is_paused = True
 
     def resume_reading(self) -> None:
-        """It has taken all."""
+        """Note that the channel has processed everything."""
         self.is_paused = False
 
     def write(self, data: Any) -> None:
-        """Gone."""
+        """Discard the data."""
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
-        """Gone."""
+        """Discard the data."""
 
     def get_write_buffer_size(self) -> int:
-        """Nothing waits."""
+        """Return 0: nothing is buffered."""
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """There are none."""
+        """Do nothing: there is no buffer."""
 
     def is_closing(self) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """An address."""
+        """Return a fixed peer address."""
         return ("127.0.0.1", 45678)
 
 
 def frame(code: int, fields: dict[str, str], body: bytes = b"", *, opaque: int = 0, flag: int = 0) -> bytes:
-    """A request in the Java client's words."""
+    """A request as the Java client encodes it."""
     head = {"code": int(code), "extFields": fields, "flag": flag, "language": "JAVA", "opaque": opaque}
     raw = json.dumps(head | {"serializeTypeCurrentRPC": "JSON", "version": 513}, separators=(",", ":")).encode()
     return struct.pack(">II", 4 + len(raw) + len(body), len(raw)) + raw + body
 
 
 def send(number: int, *, flag: int = 0, batch: bytes | None = None) -> bytes:
-    """One message, or a batch."""
+    """The frame of one message, or of a batch."""
     fields = {
         **{"a": "producers", "b": "bench", "c": "TBW102", "d": "4", "e": str(number % QUEUES), "f": "0"},
         **{"g": str(int(time.time() * 1000)), "h": "0", "i": f"UNIQ_KEY\x017F000001{number:024X}\x02WAIT\x01true\x02"},
@@ -90,7 +91,7 @@ def send(number: int, *, flag: int = 0, batch: bytes | None = None) -> bytes:
 
 
 def pull(queue_id: int, offset: int) -> bytes:
-    """A pull of a push consumer."""
+    """The frame of a push consumer's pull."""
     fields = {
         **{"consumerGroup": "consumers", "topic": "bench", "queueId": str(queue_id), "queueOffset": str(offset)},
         **{"maxMsgNums": str(PULLED), "sysFlag": "3", "commitOffset": str(offset), "suspendTimeoutMillis": "15000"},
@@ -101,7 +102,7 @@ def pull(queue_id: int, offset: int) -> bytes:
 
 @dataclass
 class Work:
-    """``reads`` are what the socket brings, ``messages`` how many there are in each."""
+    """One kind of work: ``reads`` are the data of single socket reads, each with ``messages`` messages."""
 
     name: str
     reads: list[bytes]
@@ -109,7 +110,7 @@ class Work:
 
 
 def works(count: int) -> Iterable[Work]:
-    """All of them, in an order in which pulls find something."""
+    """All kinds of work, in an order in which pulls find messages."""
     for flag, name in ((0, "send"), (ONE_WAY, "one-way send")):
         for together in (1, 16):
             numbers = range(count // together)
@@ -117,7 +118,7 @@ def works(count: int) -> Iterable[Work]:
             yield Work(f"{name}, {together} in a read", reads, together)
     batch = encode_batch(BatchedMessage(0, BODY, f"UNIQ_KEY\x017F000001{n:024X}\x02".encode()) for n in range(BATCH))
     yield Work("batch of 100", [send(n, batch=batch) for n in range(count // BATCH)], BATCH)
-    singles = 4 * count // QUEUES  # of each queue: what the first four sent
+    singles = 4 * count // QUEUES  # messages in each queue from the first four works
     for name, begin in (("one by one", 0), ("in batches", singles)):
         places = range(begin, begin + count // QUEUES // BATCH * BATCH - PULLED, PULLED)
         pulls = [b"".join(pull(queue, at) for queue in range(QUEUES)) for at in places]
@@ -125,7 +126,7 @@ def works(count: int) -> Iterable[Work]:
 
 
 async def feed(channel: Channel, transport: Nowhere, reads: Iterable[bytes]) -> None:
-    """One read a turn; two turns later the answers have left."""
+    """Pass one read to the channel a turn. Its answers are written two turns later."""
     for data in reads:
         channel.data_received(data)
         await asyncio.sleep(0)
@@ -137,7 +138,7 @@ async def feed(channel: Channel, transport: Nowhere, reads: Iterable[bytes]) -> 
 async def measure(
     server: BrokerServer, channel: Channel, transport: Nowhere, work: Work, profile: cProfile.Profile | None
 ) -> None:
-    """Print a line."""
+    """Measure one work and print a line."""
     await feed(channel, transport, work.reads[:WARM_UP])
     loop_s, all_s = time.thread_time(), time.process_time()
     if profile is not None:
@@ -154,7 +155,7 @@ async def measure(
 
 
 async def run(count: int, path: str, profile: cProfile.Profile | None) -> None:
-    """All works at one broker."""
+    """Measure all works at one broker."""
     server = BrokerServer(path, LiveConfig(BrokerConfig(listen_port=0)))
     await server.start()
     channel = Channel(server.dispatcher, server=TlsServer(), find_run=FindSendRun())
@@ -173,7 +174,7 @@ async def run(count: int, path: str, profile: cProfile.Profile | None) -> None:
 
 
 def main() -> None:
-    """Read the command line."""
+    """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=50_000, help="messages of each work")
     parser.add_argument("--profile", action="store_true", help="what the loop did, by function (and slower)")

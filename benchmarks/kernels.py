@@ -1,8 +1,8 @@
-"""How fast the kernels are on one core: ``python benchmarks/kernels.py``.
+"""The speed of the kernels on one core: ``python benchmarks/kernels.py``.
 
-Logs of 100-byte and of 1 KB bodies are written with ``encode_batch``, read back and dispatched. The last column
-compares with the plain code for the same work: zlib and isal for the CRC, a loop over ``gantrymq.format`` for the
-rest. The best of some repetitions counts; the log is larger than the processor's caches.
+Logs of 100-byte and of 1 KB bodies are written with ``encode_batch``, read back and dispatched. The last column is the
+ratio to plain code for the same work: zlib and isal for the CRC, a loop over ``gantrymq.format`` for the rest. The best
+of several runs counts. The log is larger than the processor's caches.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from gantrymq.kernels.encode import HOST_SIZE
 from gantrymq.kernels.queue_table import new_table, queue_count
 from gantrymq.store.log.record_batch import IndexEntries
 
-CHUNK = 16_384  # records of one batch, as the store has it
+CHUNK = 16_384  # records of a batch, as in the store
 LOG_BYTES = 300_000_000
 PLAIN_RECORDS = 2000
 LEVELS = int64s([1000, 5000, 10_000])
@@ -59,7 +59,7 @@ class Log(NamedTuple):
 
 
 def best(work: Callable[[], object], repetitions: int = 5) -> float:
-    """Seconds of the fastest run; the one in front of them compiles."""
+    """The seconds of the fastest run, after one unmeasured run that compiles."""
     work()
     times = []
     for _ in range(repetitions):
@@ -70,7 +70,7 @@ def best(work: Callable[[], object], repetitions: int = 5) -> float:
 
 
 def report(name: str, seconds: float, records: int, size: int = 0, plain_seconds: float = 0.0) -> None:
-    """One line: nanoseconds a record, records and bytes a second, and how many times the plain code's speed."""
+    """Print nanoseconds a record, records and bytes a second, and the ratio to the speed of the plain code."""
     line = f"{name:28}{seconds / records * 1e9:10.1f} ns{records / seconds / 1e6:10.2f} M/s"
     line += f"{size / seconds / 1e9:10.2f} GB/s" if size else " " * 15
     print(line + (f"{plain_seconds / seconds:10.0f} ×" if plain_seconds else ""))
@@ -122,7 +122,7 @@ def bench_crc() -> None:
 
     for size in (16, 100, 1024, 4096, 1 << 18):
         part = memoryview(raw)[:size]
-        call = once(crc32, buf, 0, 0)  # what calling from Python costs by itself; kernels call it without
+        call = once(crc32, buf, 0, 0)  # the cost of a call from Python, which calls between kernels do not have
         times = once(crc32, buf, 0, size) - call, once(zlib.crc32, part), once(isal_zlib.crc32, part)
         ours, zlibs, isals = (f"{size / seconds / 1e9:8.2f}" for seconds in times)
         ours = ours if times[0] > call / 50 else "     ..."  # less than the call's own noise
@@ -186,7 +186,7 @@ def bench_dispatch(log: Log) -> None:
 def bench_index() -> None:
     slots, entries, n = 5_000_000, 20_000_000, 2_000_000
     file = np.zeros(file_size(slots, entries), np.uint8)
-    file[: file_size(slots, n)] = 1  # have the memory
+    file[: file_size(slots, n)] = 1  # allocate the memory
     file[:] = 0
     hashes = np.random.default_rng(1).integers(0, 2**31, n)
     offsets, header = np.arange(n), np.array([0, 0, 0, 0, 0, 1])

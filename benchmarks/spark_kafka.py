@@ -1,12 +1,11 @@
-"""How fast Spark reads RocketMQ with this project, against Spark's Kafka connector at a real Kafka broker.
+"""The speed of Spark reading RocketMQ with this project, against Spark's Kafka connector at a real Kafka broker.
 
     python benchmarks/spark_kafka.py [--rows 2000000] [--body 100 1024] [--to noop parquet] [--repeats 5] [--plain]
 
-The same bodies lie in a store, in a real Kafka broker, and behind a real RocketMQ broker, which is started over that
-very store. Two Sparks of two cores (Kafka's connector is for another version than ours) read topic and body of every
-message in turn, store, broker, Kafka and our source's own ceiling one after the other, so that whatever else the
-machine does is shared alike. What counts are ratios: the median of those of each round, by the clock and by time of
-cores.
+The same bodies are in a store, in a real Kafka broker, and behind a real RocketMQ broker that runs over that store. Two
+Sparks of two cores (Kafka's connector needs another version than ours) read topic and body of every message in turn:
+store, Kafka, broker and the ceiling of our source, one after the other, so that other load on the machine affects all
+alike. The results are ratios: the median over the rounds, for wall time and for CPU time.
 
 With --plain each side is a plain ``load()``, without a schema and without a projection: the seven columns of Kafka's
 connector, and the default columns of ours.
@@ -40,7 +39,7 @@ TOPIC = "benchmark"
 
 @contextmanager
 def rocketmq_broker(store: Path) -> Iterator[str]:
-    """The real RocketMQ over a store; the address of its name server."""
+    """Run the real RocketMQ over a store. Yields the address of its name server."""
     sys.path.insert(0, str(ROOT / "tests"))
     from interop.java_cluster import JavaCluster
 
@@ -62,7 +61,7 @@ def rocketmq_broker(store: Path) -> Iterator[str]:
 
 
 def prepare(directory: Path, rows: int, body_bytes: int, kafka: SparkDriver, address: str) -> Path:
-    """Put the same bodies into a store and into Kafka; the directory of the store."""
+    """Put the same bodies into a store and into Kafka. Returns the directory of the store."""
     store, bodies = directory / f"{body_bytes}" / "store", directory / f"{body_bytes}.parquet"
     if not store.exists():
         make_store(store, rows, body_bytes)
@@ -106,7 +105,7 @@ def race(
 
 
 def ratios(found: dict[str, list[dict[str, float]]], fast: str, slow: str, figure: str) -> str:
-    """The median of how many times less ``fast`` costs than ``slow``, and the least and the most of a round."""
+    """How many times less ``fast`` costs than ``slow``: the median, and the least and the most of a round."""
     pairs = zip(found[fast], found[slow], strict=True)
     each = [other[figure] / one[figure] for one, other in pairs]
     return f"{statistics.median(each):.2f} ({min(each):.2f} to {max(each):.2f})"

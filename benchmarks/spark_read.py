@@ -1,17 +1,17 @@
-"""How fast Spark reads a store, beside the ceiling: a source that yields batches of the same size from memory.
+"""The speed of Spark reading a store, beside the ceiling: a source that yields batches of the same size from memory.
 
     python benchmarks/spark_read.py [--rows 2000000] [--body 100 1024] [--columns few many all] [--repeats 5]
     python benchmarks/spark_read.py --writer [--rows 400000] [--body 1024]
 
-Both run in turn in one session, to the ``noop`` format. The ceiling takes the first batch of each partition from the
-store and then yields it again and again, so it has the same partitions, rows, columns and batch sizes, and what it
-leaves out is exactly our work: scanning the log and filling the columns.
+Both run in turn in one session, to the ``noop`` format. The ceiling reads the first batch of each partition from the
+store and then yields it repeatedly. It has the same partitions, rows, columns and batch sizes, so the difference is
+exactly our work: scanning the log and filling the columns.
 
-Two figures: rows a second (the best of the runs), and what a row costs in time of a core, over the JVM and Spark's
-Python workers together (the median), which says the same on a machine that others use too.
+There are two figures: rows a second (the best run), and the CPU time a row, of the JVM and Spark's Python workers
+together (the median), which is comparable on a machine with other load.
 
-With ``--writer`` the rows go to Parquet files, from the store and, in turn, from Spark's own memory, where they lie
-when the clock starts: no source can be faster than that.
+With ``--writer`` the rows go to Parquet files, from the store and, in turn, from Spark's own memory, where they are
+when the time begins: no source can be faster than that.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class CeilingSource(RocketMQDataSource):
 
 
 def body_batches(rows: int, body_bytes: int) -> Iterator[tuple[np.ndarray, pa.Array]]:
-    """The numbers of some rows and their bodies, which are random and always the same."""
+    """Yield row numbers and their bodies, which are random and always the same."""
     rng = np.random.default_rng(1)
     for start in range(0, rows, PUT_ROWS):
         numbers = np.arange(start, min(start + PUT_ROWS, rows))
@@ -91,7 +91,7 @@ def body_batches(rows: int, body_bytes: int) -> Iterator[tuple[np.ndarray, pa.Ar
 
 
 def make_store(path: Path, rows: int, body_bytes: int) -> None:
-    """Rows over 4 topics with 4 queues each, a tag, a key and two properties in each."""
+    """Make a store with the rows over 4 topics with 4 queues each, with a tag, a key and two properties each."""
     with MessageStore.open(path) as store:
         for numbers, bodies in body_batches(rows, body_bytes):
             table = pa.table(

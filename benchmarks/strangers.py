@@ -1,16 +1,17 @@
-"""What strangers cost a well-behaved client and the server's memory, attack by attack.
+"""What attacks by unauthenticated clients cost a well-behaved client, and the server's memory, for each attack.
 
     python benchmarks/strangers.py [--seconds 6] [--attack NAME ...] [--connections 10000]
 
-Each attack has a fresh `gantrymq serve`. It runs in processes of its own while one client asks for a route, sends and
-pulls, one after the other. A line has the client's latencies and the server's memory meanwhile.
+Each attack has a fresh `gantrymq serve`. It runs in its own process while one client asks for a route, sends and pulls,
+one after the other. A line has the client's latencies and the server's memory meanwhile.
 
-``own`` is the largest anonymous and shared memory (RssAnon + RssShmem of /proc/PID/status, looked at every 10 ms):
-what the server takes from others. ``mapped`` is the largest resident memory that files have (RssFile): pages of the
-commit log that the page cache holds anyway, dirty or not, and that the kernel takes back when it needs them. They grow
-with what is sent, by 16 MB for each batch of ``tiny_batches``.
+``own`` is the largest anonymous and shared memory (RssAnon + RssShmem of /proc/PID/status, read every 10 ms).
+``mapped`` is the largest resident memory of files (RssFile): pages of the commit log, which are in the page cache
+anyway and which the kernel reclaims when it needs them. They grow with the sent data, by 16 MB for each batch of
+``tiny_batches``.
 
-The goal is a p99 below 50 ms on two idle cores and less than 300 MB of its own: compare with the line of no attack.
+The goal is a p99 below 50 ms on two idle cores and less than 300 MB of ``own`` memory. Compare with the line
+``nothing``.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ Attack = Callable[["Target"], None]
 
 
 class Peer:
-    """A plain connection that sends what it is told to."""
+    """A plain connection that sends any bytes."""
 
     def __init__(self, address: str, timeout_s: float = 30) -> None:
         host, _, port = address.rpartition(":")
@@ -58,12 +59,12 @@ class Peer:
         self._received: list[RemotingCommand] = []
 
     def ask(self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> RemotingCommand:
-        """Send a request, and wait for its answer."""
+        """Send a request and return its answer."""
         self.socket.sendall(frame(code, fields, body))
         return self.receive()
 
     def receive(self) -> RemotingCommand:
-        """The next answer."""
+        """The next answer. Raises ConnectionError if the server closed the connection."""
         while not self._received:
             data = self.socket.recv(1 << 18)
             if not data:
@@ -73,13 +74,13 @@ class Peer:
 
 
 def frame(code: int, fields: dict[str, Any] | None = None, body: bytes = b"", **of: Any) -> bytes:
-    """A request; fields as they stand on the wire."""
+    """A request. ``fields`` are header fields under their names on the wire."""
     texts = {name: str(value) for name, value in (fields or {}).items()}
     return encode_command(RemotingCommand(code, ext_fields=texts, body=body, **of))
 
 
 def raw_frame(header: bytes, body: bytes = b"") -> bytes:
-    """A frame around bytes that need be no header."""
+    """A frame around any header bytes, which may be invalid."""
     return struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body
 
 
@@ -99,7 +100,7 @@ def pull_fields(topic: str, offset: int, group: str = "G", **more: Any) -> dict[
 
 
 class Client:
-    """Asks for a route, sends and pulls, over connections that it keeps; ``times_ms`` are those of each request."""
+    """Asks for a route, sends and pulls, over connections that it keeps. ``times_ms`` has the time of each request."""
 
     def __init__(self, target: Target) -> None:
         self._namesrv, self._broker = Peer(target.namesrv), Peer(target.broker)
@@ -108,7 +109,7 @@ class Client:
         self.failed = 0
 
     def once(self) -> None:
-        """One of each."""
+        """Make one request of each kind."""
         self._ask(self._namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "bench"})
         self._ask(self._broker, RequestCode.SEND_MESSAGE_V2, send_fields("bench"), bytes(100))
         answer = self._ask(self._broker, RequestCode.PULL_MESSAGE, pull_fields("bench", self._offset))
@@ -126,7 +127,7 @@ class Client:
 
 
 class Target:
-    """Where to strike."""
+    """The addresses that are attacked."""
 
     def __init__(self, broker: str, namesrv: str, connections: int) -> None:
         self.broker, self.namesrv, self.connections = broker, namesrv, connections
@@ -134,7 +135,7 @@ class Target:
 
 
 def again_and_again(target: Target, data: bytes) -> None:
-    """Send data to both servers in turn, on a connection of its own each time that one is closed."""
+    """Send data to both servers in turn. A connection that was closed is replaced."""
     for address in target.both:
         with suppress(OSError), Peer(address, 2).socket as one:
             for _ in range(20):
@@ -142,17 +143,17 @@ def again_and_again(target: Target, data: bytes) -> None:
 
 
 def no_json(target: Target) -> None:
-    """E2: frames of 15 MB whose header is no JSON."""
+    """E2: frames of 15 MB whose header is not JSON."""
     again_and_again(target, raw_frame(b"[" * 200_000, bytes(LARGE - 300_000)))
 
 
 def long_headers(target: Target) -> None:
-    """E3: headers of 15 MB: only quotes."""
+    """E3: headers of 15 MB of quotes."""
     again_and_again(target, raw_frame(b'"' * LARGE))
 
 
 def many_fields(target: Target) -> None:
-    """E3: as many extFields, and unknown keys, as a header may have."""
+    """E3: as many extFields, and as many unknown keys, as a header may have."""
     fields = ",".join(f'"{number}":""' for number in range(22_000))
     unknown = ",".join(f'"{number}":[]' for number in range(20_000))
     lenient = ",".join(f'"{number}":1' for number in range(20_000))
@@ -190,7 +191,9 @@ def large_registrations(target: Target) -> None:
 
 
 def brokers_that_leave(target: Target) -> None:
-    """2,000 brokers with the same 200 topics that register by one connection, whose cluster is listed, and leave."""
+    """2,000 brokers with the same 200 topics that register on one connection, whose cluster is listed, and
+    disconnect.
+    """
     table = ",".join(f'"same{one}":{{"topicName":"same{one}"}}' for one in range(200))
     body = f'{{"topicConfigSerializeWrapper":{{"topicConfigTable":{{{table}}}}}}}'.encode()
     while True:
@@ -206,7 +209,7 @@ def brokers_that_leave(target: Target) -> None:
 
 
 def large_bodies(target: Target) -> None:
-    """E3: bodies in JSON as large as a frame: subscriptions, codes, queues to be locked, nesting."""
+    """E3: JSON bodies as large as a frame: subscriptions, codes, queues to be locked, nesting."""
     codes = b'{"clientID":"c","consumerDataSet":[{"groupName":"G","subscriptionDataSet":[{"topic":"T","codeSet":['
     codes += b"1," * 5_000_000 + b"1]}]}]}"
     topics = b'{"clientID":"c","consumerDataSet":[{"groupName":"G","subscriptionDataSet":['
@@ -232,7 +235,7 @@ def large_bodies(target: Target) -> None:
 
 
 def held_pulls(target: Target) -> None:
-    """E4: pulls that wait as long as they may, with bodies of 15 MB and long subscriptions; then very many of them."""
+    """E4: pulls with the longest wait, bodies of 15 MB and long subscriptions; then very many of them."""
     setup = Peer(target.broker)
     setup.ask(RequestCode.SEND_MESSAGE_V2, send_fields("held"), b"x")
     held = {"sysFlag": SUSPEND | SUBSCRIPTION, "suspendTimeoutMillis": 1 << 62}
@@ -251,13 +254,13 @@ def held_pulls(target: Target) -> None:
             short = frame(RequestCode.PULL_MESSAGE, pull_fields("held", 1, "G", **held))
             for _ in range(20):
                 ends[-1].socket.sendall(long * 20 if number % 2 else short * 1000)
-        if number % 10 == 9:  # all that wait have something now
+        if number % 10 == 9:  # now all waiting pulls have a message
             with suppress(OSError):
                 setup.ask(RequestCode.SEND_MESSAGE_V2, send_fields("held"), b"x")
 
 
 def unread_answers(target: Target, *, tls: bool = False) -> None:
-    """E5: many connections that ask for long answers and read none."""
+    """E5: many connections that request long answers and read none."""
     value, setup = "v" * 200_000, Peer(target.namesrv)
     for number in range(60):
         fields = {"namespace": "N", "key": str(number), "value": value}
@@ -287,7 +290,7 @@ def unread_answers(target: Target, *, tls: bool = False) -> None:
 
 
 def half_frames(target: Target) -> None:
-    """E5: frames of 15 MB that lack their last byte, and such as trickle in."""
+    """E5: frames of 15 MB without their last byte."""
     ends: list[socket.socket] = []
     for address in target.both:
         with suppress(OSError):
@@ -299,7 +302,7 @@ def half_frames(target: Target) -> None:
 
 
 def pipelines(target: Target) -> None:
-    """E8: 100,000 requests on one connection, on ten of them, whose answers are read."""
+    """E8: 100,000 pipelined requests on each of ten connections, whose answers are read."""
     pulls = frame(RequestCode.PULL_MESSAGE, pull_fields("bench", 0)) * 1000
     routes = frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "bench"}) * 1000
     ends: list[tuple[socket.socket, bytes]] = []
@@ -320,7 +323,7 @@ def pipelines(target: Target) -> None:
 
 
 def many_queues(target: Target) -> None:
-    """E8: questions about a topic of 65,536 queues, on several connections."""
+    """E8: requests about a topic of 65,536 queues, on several connections."""
     ends = [Peer(target.broker) for _ in range(4)]
     created = {"topic": "wide", "defaultTopic": "TBW102", "readQueueNums": MANY_QUEUES, "writeQueueNums": MANY_QUEUES}
     created |= {"perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
@@ -342,7 +345,7 @@ def many_queues(target: Target) -> None:
 
 
 def many_names(target: Target) -> None:
-    """E9: key-values, topics, groups, clients and fake brokers, each with a name of its own."""
+    """E9: key-values, topics, groups, clients and fake brokers, each with a new name."""
     namesrv, broker, value = Peer(target.namesrv), Peer(target.broker), "v" * 60_000
     for number in itertools.count():
         name = f"n{number}".ljust(120, "x")
@@ -373,7 +376,7 @@ def heart_beat(client: str, groups: int, topics: int, first: int = 0) -> bytes:
 
 
 def keep_sending(target: Target, beats: Callable[[int, int], bytes], count: int) -> None:
-    """Send ``beats(connection, round)`` by ``count`` connections of the broker, and read what comes."""
+    """Send ``beats(connection, round)`` on ``count`` connections to the broker, and read the answers."""
     ends = [Peer(target.broker).socket for _ in range(count)]
     for turn in itertools.count():
         for number, one in enumerate(ends):
@@ -390,7 +393,7 @@ def keep_sending(target: Target, beats: Callable[[int, int], bytes], count: int)
 
 
 def changing_members(target: Target) -> None:
-    """60 connections in the same 1,000 groups, each of which changes what these subscribe to."""
+    """60 connections in the same 1,000 groups, each of which changes the subscriptions of these groups."""
     keep_sending(target, lambda number, turn: heart_beat(f"c{number}", 1000, 1, number + turn), 60)
 
 
@@ -401,7 +404,7 @@ def large_heart_beats(target: Target) -> None:
 
 
 def unanswered_questions(target: Target) -> None:
-    """Questions with a megabyte of body to a consumer who never answers."""
+    """Requests with a body of 1 MB that are forwarded to a consumer which never answers."""
     silent = Peer(target.broker)
     silent.socket.sendall(heart_beat("silent", 1, 1))
     fields = {"consumerGroup": "g0", "clientId": "silent", "jstackEnable": "false"}
@@ -417,7 +420,7 @@ def unanswered_questions(target: Target) -> None:
 
 
 def tiny_batches(target: Target) -> None:
-    """150,000 messages of one byte in a batch, by ten connections."""
+    """Batches of 150,000 messages of one byte, on ten connections."""
     batch = (struct.pack(">IIIiI", 23, 0, 0, 0, 1) + b"x\0\0") * 150_000
     request = frame(RequestCode.SEND_BATCH_MESSAGE, send_fields("tiny") | {"m": "true"}, batch)
     ends = [Peer(target.broker) for _ in range(10)]
@@ -429,7 +432,7 @@ def tiny_batches(target: Target) -> None:
 
 
 def crowd(target: Target) -> None:
-    """Ten thousand connections, half of which say nothing and half begin a frame and never end it."""
+    """10,000 connections: half send nothing, half begin a frame and never finish it."""
     ends = []
     for number in range(target.connections):
         with suppress(OSError):
@@ -440,14 +443,14 @@ def crowd(target: Target) -> None:
 
 
 def revolving_door(target: Target) -> None:
-    """Connections that come and go as fast as they can."""
+    """Connections that are opened and closed as fast as possible."""
     for address in target.both:
         with suppress(OSError):
             Peer(address, 2).socket.close()
 
 
 def handshakes(target: Target) -> None:
-    """TLS handshakes that are begun and never ended, and such as are done and left."""
+    """TLS handshakes that are begun and never finished, and some that are finished and left."""
     ends: list[socket.socket] = []
     context = ssl._create_unverified_context()
     for number, address in enumerate(target.both):
@@ -490,7 +493,7 @@ ATTACKS: dict[str, Attack] = {
 
 @contextmanager
 def serving(folder: str) -> Iterator[tuple[int, str, str]]:
-    """A server's process id, and where its broker and its name server listen."""
+    """Run a server. Yields its process id, and the addresses of its broker and its name server."""
     words = ["serve", "--store", folder, "--namesrv-port", "0", "--listen-port", "0", "--json"]
     command = [str(Path(sys.executable).with_name("gantrymq")), *words]
     said = Path(os.environ.get("STRANGERS_LOG", os.devnull))
@@ -504,7 +507,7 @@ def serving(folder: str) -> Iterator[tuple[int, str, str]]:
 
 
 class Memory:
-    """The largest resident memory of a process so far: ``own_mb`` of itself, ``mapped_mb`` of files."""
+    """The largest resident memory of a process so far in MiB: ``own_mb`` without files, ``mapped_mb`` of files."""
 
     def __init__(self, pid: int) -> None:
         self._status = Path(f"/proc/{pid}/status")
@@ -513,13 +516,13 @@ class Memory:
         self.own_mb = self.mapped_mb = 0.0
 
     def __enter__(self) -> Memory:
-        """Begin to watch."""
+        """Start watching."""
         self._look()
         self._watch.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Look once more."""
+        """Stop watching, after one more reading."""
         self._is_over.set()
         self._watch.join()
         self._look()
@@ -535,7 +538,7 @@ class Memory:
 
 
 def measure(name: str, seconds: float, connections: int) -> None:
-    """Print the line of an attack."""
+    """Measure one attack and print its line."""
     with tempfile.TemporaryDirectory() as folder, serving(folder) as (pid, broker, namesrv):
         client = Client(Target(broker, namesrv, connections))
         for _ in range(50):
@@ -545,7 +548,7 @@ def measure(name: str, seconds: float, connections: int) -> None:
         words = [sys.executable, __file__, "--run", name, "--at", broker, namesrv, "--connections", str(connections)]
         error = ""
         with Memory(pid) as memory, subprocess.Popen(words) as attacker:
-            time.sleep(1)  # its start takes what a machine of two cores has
+            time.sleep(1)  # its start uses all of a machine of two cores
             until = time.monotonic() + seconds
             try:
                 while time.monotonic() < until:
@@ -568,7 +571,7 @@ def measure(name: str, seconds: float, connections: int) -> None:
 
 
 def main() -> None:
-    """Read the command line."""
+    """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=6)
     parser.add_argument("--attack", nargs="*", choices=list(ATTACKS), default=list(ATTACKS))

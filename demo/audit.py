@@ -1,8 +1,7 @@
-"""Compare a store with its input: every row is there once, unchanged, in order, and found by its key.
+"""Compares a store with its input: every row is there once, unchanged, in order, and found by its key.
 
-The rows go into the store in the order of the file, by one writer at a time. So a store that lost nothing and doubled
-nothing holds the rows 0 to n-1 for some n, and n is where storing goes on. The audit reads
-every message through the consume queues to check this.
+One writer at a time stores the rows in the order of the file. So a store without losses and duplicates holds the rows 0
+to n-1 for some n, and storing continues at n. The audit reads every message through the consume queues to check this.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _KEYS_ASKED = 200
 
 @dataclass(slots=True)
 class Holding:
-    """Everything that was read out of a store: an array or a column for each property, one place for each message."""
+    """All messages of a store: an array or a column for each property, with one element for each message."""
 
     rows: NDArray[np.int64]
     queue_ids: NDArray[np.int64]
@@ -62,7 +61,9 @@ def _turned(rows: list[tuple[str, str, str, bytes]]) -> list[tuple[str | bytes, 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was found: all of ``stored`` rows are there exactly once; ``acknowledged`` of them had been promised."""
+    """The result: all of the ``stored`` rows are there exactly once, of which ``acknowledged`` had been
+    acknowledged.
+    """
 
     stored: int
     acknowledged: int
@@ -70,16 +71,14 @@ class Audit:
 
     @property
     def unacknowledged(self) -> int:
-        """Rows that were stored although the writer did not live to say so."""
+        """The number of rows that were stored although the writer was killed before it acknowledged them."""
         return self.stored - self.acknowledged
 
 
 def audit_store(path: Path, conf: Path, given: pa.Table, acknowledged: int, seed: int, progress: Progress) -> Audit:
     """Read the store at ``path`` (settings in ``conf``) and compare it with the messages ``given``.
 
-    The first ``acknowledged`` of them must be there.
-
-    Raises DifferenceError with every loss, double and change.
+    The first ``acknowledged`` of them must be there. Raises DifferenceError with every loss, duplicate and change.
     """
     with open_reader(path, conf) as reader:
         holding = Holding.read(reader, progress)
@@ -114,7 +113,7 @@ def _differences(holding: Holding, given: pa.Table, acknowledged: int) -> Iterat
 
 
 def _changes(holding: Holding, given: pa.Table) -> Iterator[str]:
-    """Rows whose message is another one than was given."""
+    """Report rows whose message differs from the input."""
     expected = given.select(["topic", "tags", "keys", "body"]).take(pa.array(holding.rows))
     for name in expected.column_names:
         found, wanted = holding.columns[name], expected[name]
@@ -134,7 +133,7 @@ def _equal(found: pa.ChunkedArray, wanted: pa.ChunkedArray) -> NDArray[np.bool_]
 
 
 def _disorder(holding: Holding) -> Iterator[str]:
-    """Within a queue the rows stand in the order they were given, without a gap in the queue offsets."""
+    """Report rows of a queue that are out of order or leave a gap in the queue offsets."""
     topics = holding.columns["topic"].combine_chunks().dictionary_encode().indices.to_numpy()
     same_queue = (np.diff(topics) == 0) & (np.diff(holding.queue_ids) == 0)
     wrong = same_queue & ((np.diff(holding.rows) <= 0) | (np.diff(holding.queue_offsets) != 1))
@@ -144,12 +143,12 @@ def _disorder(holding: Holding) -> Iterator[str]:
 
 def _lost_from_index(reader: StoreReader, given: pa.Table, row: int) -> Iterator[str]:
     topic, key = given["topic"][row].as_py(), uniq_key(row)
-    # After a crash the index may answer twice with one message, as RocketMQ's does: it is the message that counts.
+    # After a crash the index may return one message twice, as RocketMQ's does, so distinct messages are counted.
     found = {message.phy_offset for message in reader.query(topic, key) if _is(message, key)}
     if len(found) != 1:
         yield f"the index finds {len(found)} messages of row {row} under {topic} {key}"
 
 
 def _is(message: StoredMessage, key: str) -> bool:
-    """The index answers by hash, so that it may also answer with a message of another key."""
+    """Whether the message has the key. The index searches by hash, so it may return messages of other keys."""
     return message.properties.get(PROPERTY_UNIQ_KEY) == key

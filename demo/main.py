@@ -1,4 +1,4 @@
-"""The main job from its first step to its last: this file is the list, each step is a file of its own."""
+"""The main job from its first step to its last. This file is the list; each step has its own file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gantrymq.clock import SystemClock
 
 KILLS = 3
 BATCH = 2000
-# Few rows are put in small batches, so that a kill meets a writer at work all the same.
+# With few rows the batches are small, so that a kill still hits a busy writer.
 _BATCHES_AT_LEAST = 150
 _LOG_WIDTH = 120
 
@@ -48,9 +48,9 @@ def demo(
 ) -> int:
     """Store the flights, kill the writer, recover, ask Spark, compare, report; everything goes into ``out``.
 
-    ``rows`` takes only the first flights, ``seed`` decides when the writer is killed, ``keep`` leaves the working
-    files (the messages as given, the logs of writer and Spark) in ``out/work``. Returns the exit code: 0 all is right,
-    1 something was lost, doubled or miscounted, 3 it could not be done; then a message says what and where.
+    ``rows`` takes only the first flights. ``seed`` determines the kills. ``keep`` leaves the working files (the
+    messages, the logs of writer and Spark) in ``out/work``. Returns the exit code: 0 for success; 1 if something was
+    lost, duplicated or miscounted; 3 if the demo could not run. A message then says what and where.
     """
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     story = Story(out, seed, _replay(out, rows, seed), SystemClock())
@@ -116,7 +116,7 @@ def _store(story: Story, messages: pa.Table, kills: int, screen: Screen) -> None
 
 
 def _ask(story: Story, flights: pa.Table, screen: Screen) -> None:
-    """Spark answers out of the store, pyarrow out of the input; raises DifferenceError where they differ."""
+    """Let Spark answer from the store and pyarrow from the input. Raises DifferenceError if they differ."""
     screen.title("3  Spark reads the store and answers")
     with story.phase("Spark read and answered") as phase, screen.bar("Spark", len(QUESTIONS) + 3) as show:
         began_s = story.clock.monotonic_s()
@@ -151,7 +151,7 @@ def _check(story: Story, flights: pa.Table) -> None:
 
 
 def _report(story: Story, screen: Screen) -> None:
-    # Drawing needs packages that take a second to import: not before there is something to draw.
+    # Drawing needs packages that take a second to import, so import them only now.
     from demo.report import write_report
 
     screen.title("4  The report")

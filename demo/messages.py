@@ -1,8 +1,8 @@
-"""Flights as messages, column by column: the table that the writer puts into the store.
+"""Turns flights into messages, column by column: the table that the writer puts into the store.
 
-One topic for each airport of origin, the flight number as key, the carrier as tag, the row as compact JSON. UNIQ_KEY
-is the row's number in the file, so that each row can be found again and a duplicate is detected. The born timestamp is
-the scheduled departure: an event of 2013 that is stored today.
+There is one topic for each airport of origin. The key is the flight number, the tag the carrier, the body the row as
+compact JSON. UNIQ_KEY is the row's number in the file, so that each row can be found again and a duplicate is detected.
+The born timestamp is the scheduled departure: an event of 2013 that is stored today.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The messages of the writer over its pipe, one JSON line each. A kill does not lose a line that was written.
+"""The messages that the writer sends over its pipe, one JSON line each. A kill does not lose a written line.
 
 Times are seconds of the monotonic clock, which all processes of one machine share.
 """
@@ -43,11 +43,11 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def encode(word: Word) -> bytes:
-    """A line; shorter than PIPE_BUF, so it goes into the pipe whole or not at all."""
+    """Encode a line. It is shorter than PIPE_BUF, so it is written to the pipe atomically."""
     return _ENCODER.encode(word) + b"\n"
 
 
 def decode(line: bytes) -> Word:
-    """The inverse; raises msgspec.DecodeError."""
+    """Decode a line. Raises msgspec.DecodeError."""
     word: Word = _DECODER.decode(line)
     return word

@@ -36,7 +36,7 @@ class Question:
 
 
 def _grouped(table: pa.Table, keys: list[str], **numbers: tuple[str, pa.ChunkedArray]) -> pa.Table:
-    """``keys`` and, for each of ``numbers`` (how to aggregate, the values), a column of that name."""
+    """Group by ``keys``, with a column for each of ``numbers`` (how to aggregate, the values)."""
     wide = table.select(keys)
     for name, (_, values) in numbers.items():
         wide = wide.append_column(name, values)

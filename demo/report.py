@@ -1,4 +1,4 @@
-"""The report: what goes into page.html.j2 (see :mod:`gantrymq.page`)."""
+"""The report: the data of page.html.j2 (see :mod:`gantrymq.page`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write_report(story: Story) -> None:
 
 
 def render(story: Story) -> str:
-    """The page."""
+    """The HTML of the page."""
     tables = story.answers.tables
     return html.render(
         Path(__file__).with_name("page.html.j2").read_text("utf-8"),

@@ -16,7 +16,7 @@ _MODULES = ("pyspark", "altair", "jinja2", "vl_convert")
 
 
 def require_all() -> None:
-    """Raise DemoError with one line that names what to install."""
+    """Raise DemoError if something is missing. Its text says what to install."""
     missing = [name for name in _MODULES if find_spec(name) is None]
     if missing:
         raise DemoError(f"the demo needs {', '.join(missing)}: `make setup` installs them into .venv")

@@ -30,7 +30,7 @@ def program(name: str) -> str:
 
 
 class _Rows(ProgressColumn):
-    """Rows done and rows a second; nothing for a bar that counts shares."""
+    """Rows done and rows a second; empty for a bar that counts shares."""
 
     def render(self, task: Task) -> Text:
         """The text after the bar."""
@@ -49,22 +49,22 @@ class Screen:
         self._began_s = clock.monotonic_s()
 
     def title(self, text: str) -> None:
-        """The heading of the next step."""
+        """Print the heading of the next step."""
         self.console.print(f"\n[bold]{escape(text)}[/bold]", highlight=False)
 
     def say(self, text: str, style: str = "") -> None:
-        """One line (rich markup)."""
+        """Print one line (rich markup)."""
         elapsed = f"[dim]{self._clock.monotonic_s() - self._began_s:6.1f} s[/dim]"
         body = f"[{style}]{text}[/{style}]" if style else text
         self.console.print(f"{elapsed}  {body}", highlight=False, soft_wrap=True)
 
     def done(self, text: str) -> None:
-        """One line for a check that passed."""
+        """Print one line for a check that passed."""
         self.say(f"[green]✓[/green] {text}")
 
     @contextmanager
     def bar(self, what: str, total: int) -> Iterator[Callable[[float], None]]:
-        """A bar for one step; call what it gives with how much of ``total`` is done."""
+        """Show a bar for one step. Call the yielded function with the part of ``total`` that is done."""
         columns = (
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -76,10 +76,10 @@ class Screen:
             task = progress.add_task(what, total=total)
             yield lambda done: progress.update(task, completed=done)
 
-    # What storing shows (the protocol Display)
+    # The protocol Display of demo.storing
 
     def wrote(self, number: int, life: Life, kill: Kill | None) -> None:
-        """A writer ended."""
+        """Report the end of a writer."""
         rate = f"{life.rows_per_s:,.0f} a second"
         self.say(
             f"writer {number} (pid {life.pid}) from row {life.first_row:,}: "
@@ -95,7 +95,7 @@ class Screen:
             self.say(f"writer {number} dispatched and flushed everything and closed the store in {took:.2f} s")
 
     def recovered(self, recovered: Recovered) -> None:
-        """The store was recovered."""
+        """Report a recovery."""
         report = recovered.report
         self.say(
             f"recovered in {recovered.took_s:.2f} s: {report.scanned_bytes / 1e6:,.1f} MB read with CRC, "
@@ -104,7 +104,7 @@ class Screen:
         )
 
     def audited(self, audit: Audit, rows: int) -> None:
-        """Everything in the store was read and compared."""
+        """Report an audit."""
         extra = f" and {audit.unacknowledged:,} that were stored but not acknowledged" if audit.unacknowledged else ""
         onward = f"; storing goes on at row {audit.stored:,}" if audit.stored < rows else ""
         self.done(
@@ -113,7 +113,7 @@ class Screen:
         )
 
     def summary(self, story: Story) -> None:
-        """The closing words."""
+        """Print the closing summary."""
         self.title(f"Done in {story.took_s:.1f} s")
         lost = f"{story.rows:,} flights stored, {story.kills} kills, 0 lost, 0 doubled"
         self.console.print(f"  {lost}; {story.numbers:,} numbers of Spark's are those of the input.", highlight=False)

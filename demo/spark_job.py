@@ -1,4 +1,4 @@
-"""The Spark job: it reads the store (never the CSV), parses the JSON bodies and answers the questions.
+"""The Spark job: reads the store (never the CSV), parses the JSON bodies and answers the questions.
 
 Its session is local and quiet: two cores, no web pages, output in a log file, no process left behind.
 """
@@ -70,7 +70,7 @@ def spark_session(work: Path) -> Iterator[SparkSession]:
 
 def _settings(work: Path, log4j: Path) -> dict[str, str]:
     work = work.resolve()
-    # In quotes, for a path may have blanks. A job of seconds does not live to see its code optimized (level 1).
+    # The quotes allow blanks in a path. Level 1: a job of seconds ends before optimized code would pay off.
     java = f'"-Dlog4j2.configurationFile={log4j.resolve().as_uri()}" "-Djava.io.tmpdir={work}"'
     return {
         "spark.driver.bindAddress": "127.0.0.1",
@@ -89,7 +89,7 @@ def _settings(work: Path, log4j: Path) -> dict[str, str]:
 
 
 def _end_java() -> None:
-    """End the Java process, which pyspark would leave running until this one ends."""
+    """End the Java process, which pyspark would leave running until this process ends."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
@@ -98,7 +98,7 @@ def _end_java() -> None:
     process = gateway.proc
     gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None
-    # It ends when its standard input does.
+    # Java ends when its standard input is closed.
     process.stdin.close()
     process.wait(_GOODBYE_S)
 
@@ -137,7 +137,7 @@ STORE_COLUMNS = {
 }
 
 
-# The fields that they need of the JSON bodies.
+# The fields of the JSON bodies that the questions need.
 BODY_FIELDS = (
     *("month", "day", "hour", "dep_time", "dep_delay", "arr_delay", "carrier", "tailnum", "origin", "dest"),
     *("air_time", "distance"),
@@ -145,13 +145,13 @@ BODY_FIELDS = (
 
 
 def read_store(spark: SparkSession, store: Path) -> DataFrame:
-    """The store as it lies there: one row for each message."""
+    """The store as a DataFrame with one row for each message."""
     schema = ", ".join(f"{name} {kind}" for name, kind in STORE_COLUMNS.items())
     return spark.read.format("rocketmq").schema(schema).option("path", str(store)).load()
 
 
 def with_bodies(messages: DataFrame) -> DataFrame:
-    """``messages`` and columns for the fields of their bodies."""
+    """``messages`` with columns for the fields of their bodies."""
     types = {pa.int64(): "BIGINT", pa.string(): "STRING"}
     fields = ", ".join(f"{name} {types[COLUMNS[name]]}" for name in BODY_FIELDS)
     kept = [name for name in STORE_COLUMNS if name != "body"]
@@ -160,7 +160,7 @@ def with_bodies(messages: DataFrame) -> DataFrame:
 
 
 def answer_all(spark: SparkSession, messages: DataFrame, clock: Clock, asked: Callable[[int], None]) -> Answers:
-    """Read ``messages`` once, keep them in memory, and ask everything; ``asked`` hears how much is done."""
+    """Read ``messages`` once, cache them, and answer everything. ``asked`` is called with the number of steps done."""
     answers = Answers()
     flights = with_bodies(messages).cache()
     flights.createOrReplaceTempView("flights")

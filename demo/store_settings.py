@@ -1,4 +1,4 @@
-"""The settings of the demo's store, as the text of a ``broker.conf``, and the store opened with them."""
+"""The settings of the demo's store as the text of a ``broker.conf``, and functions that open the store with them."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ flushDiskType=ASYNC_FLUSH
 
 
 def write_conf(path: Path) -> None:
-    """Write the settings to ``path``, from where other programs can open the store with them."""
+    """Write the settings to ``path``, for this demo and for other programs."""
     path.write_text(BROKER_CONF, "utf-8")
 
 
 def open_store(
     store: Path, conf: Path, *, create: bool = True, clock: Clock | None = None, progress: Progress | None = None
 ) -> MessageStore:
-    """The store for writing, with the settings in the file at ``conf``; raises ConfigError and what open raises."""
+    """Open the store for writing with the settings in ``conf``. Raises ConfigError, and as ``MessageStore.open``."""
     config, given = _read(conf)
     return MessageStore.open(store, config, given=given, create=create, clock=clock, progress=progress)
 
 
 def open_reader(store: Path, conf: Path) -> StoreReader:
-    """The store for reading, with the same settings."""
+    """Open the store for reading with the settings in ``conf``."""
     config, given = _read(conf)
     return StoreReader.open(store, config, given=given)
 

@@ -28,7 +28,7 @@ class Recovered:
 
     @property
     def took_s(self) -> float:
-        """From the call of open to the closed store."""
+        """Seconds from the call of open until the store is closed."""
         return self.ended_s - self.started_s
 
 
@@ -46,19 +46,19 @@ class Display(Protocol):
     """Shows the progress of storing, and the result of each step."""
 
     def bar(self, what: str, total: int) -> AbstractContextManager[Callable[[float], None]]:
-        """A bar for one step; call it with how much is done."""
+        """Show a bar for one step. Call the function with the part that is done."""
         ...
 
     def wrote(self, number: int, life: Life, kill: Kill | None) -> None:
-        """A writer ended."""
+        """Report the end of a writer."""
         ...
 
     def recovered(self, recovered: Recovered) -> None:
-        """The store was recovered."""
+        """Report a recovery."""
         ...
 
     def audited(self, audit: Audit, rows: int) -> None:
-        """Everything in the store was read and compared."""
+        """Report an audit."""
         ...
 
 
@@ -76,9 +76,9 @@ class Episode:
 def store_all(
     place: Workplace, messages: pa.Table, kills: Sequence[Kill], seed: int, clock: Clock, display: Display
 ) -> list[Episode]:
-    """Store all ``messages``, killing the writer as planned; returns what happened.
+    """Store all ``messages``, killing the writer as planned. Returns what happened.
 
-    Raises DifferenceError as soon as the store does not hold each row that it must exactly once, WriterFailedError.
+    Raises DifferenceError as soon as a required row is missing, duplicated or changed, and WriterFailedError.
     """
     episodes: list[Episode] = []
     first_row = 0

@@ -19,7 +19,7 @@ from gantrymq.clock import Clock
 
 @dataclass(slots=True)
 class Phase:
-    """One step of the run and how long it took."""
+    """One step of the run and its time in seconds."""
 
     name: str
     took_s: float
@@ -68,17 +68,17 @@ class Story:
 
     @property
     def kills(self) -> int:
-        """How often the writer was killed."""
+        """The number of kills."""
         return sum(episode.kill is not None for episode in self.episodes)
 
     @property
     def numbers(self) -> int:
-        """How many numbers of Spark's were compared."""
+        """The number of Spark's numbers that were compared."""
         return sum(comparison.numbers for comparison in self.comparisons)
 
     @property
     def unacknowledged(self) -> int:
-        """Rows found in the recovered stores that no writer had lived to acknowledge."""
+        """The number of rows in recovered stores that no writer had acknowledged."""
         return sum(episode.audit.unacknowledged for episode in self.episodes)
 
     @property
@@ -90,7 +90,7 @@ class Story:
 
     @property
     def recovery_s(self) -> list[float]:
-        """How long each recovery took."""
+        """The time of each recovery in seconds."""
         return [episode.recovered.took_s for episode in self.episodes if episode.recovered is not None]
 
     @contextmanager
@@ -104,12 +104,12 @@ class Story:
 
     @property
     def took_s(self) -> float:
-        """All steps together."""
+        """The time of all steps in seconds."""
         return sum(phase.took_s for phase in self.phases)
 
 
 def write_summary(story: Story) -> None:
-    """Write OUT/summary.json, the run for programs."""
+    """Write OUT/summary.json, the machine-readable record of the run."""
     answers = story.answers
     summary = {
         "rows": story.rows,

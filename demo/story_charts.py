@@ -19,7 +19,7 @@ RECOVERING = "recovering"
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Work without a break, in seconds of the monotonic clock."""
+    """A period of one kind of work, in seconds of the monotonic clock."""
 
     what: str
     begin_s: float
@@ -27,10 +27,10 @@ class Stretch:
 
 
 class WorkTime:
-    """An axis of time that has only the seconds in which the store was written to or recovered.
+    """A time axis that has only the seconds in which the store was written to or recovered.
 
-    Between them a Python process starts, or everything is read back and compared. Drawn to scale, these pauses would
-    fill the chart. ``stretches`` are in order and do not overlap.
+    In the gaps a Python process starts, or everything is read back and compared. Drawn to scale, these gaps would fill
+    the chart. ``stretches`` are in order and do not overlap.
     """
 
     def __init__(self, stretches: Sequence[Stretch]) -> None:
@@ -38,7 +38,7 @@ class WorkTime:
 
     @classmethod
     def of(cls, episodes: Sequence[Episode]) -> WorkTime:
-        """Each writer from its first acknowledgement on, and each recovery."""
+        """The work of each writer from its first acknowledgement on, and of each recovery."""
         stretches = []
         for episode in episodes:
             life = episode.life
@@ -64,7 +64,7 @@ _POINTS_A_WRITER = 150
 
 
 def story_figures(story: Story) -> list[Figure]:
-    """Both charts; they share the axis of time."""
+    """Both charts, which share the time axis."""
     work = WorkTime.of(story.episodes)
     scale = alt.Scale(domain=[0, round(work.total_s, 3)], nice=False)
     timeline = alt.layer(_band_layer(work, scale), _row_layer(story, work), *_kill_layers(story, work))
@@ -155,9 +155,9 @@ def _kill_layers(story: Story, work: WorkTime) -> list[alt.Chart]:
 
 
 def _slices(story: Story, work: WorkTime) -> list[dict[str, Any]]:
-    """What Spark found stored in each slice of time, on the time line of the first chart.
+    """The messages stored in each slice of time according to Spark, on the time axis of the first chart.
 
-    A slice that is cut short by a start or a kill is drawn as narrow as it was, with the rate of its own time.
+    A slice that a start or a kill cuts short is drawn as narrow as it was, with the rate of its own duration.
     """
     slices = []
     for row in story.answers.stored_by_slice.to_pylist():
@@ -189,7 +189,7 @@ def _throughput(slices: list[dict[str, Any]], scale: alt.Scale) -> dict[str, Any
 
 
 def _throughput_words(story: Story) -> tuple[str, str]:
-    """Title and note."""
+    """The title and the note of the throughput chart."""
     minutes: dict[int, int] = {}
     for row in story.answers.stored_by_slice.to_pylist():
         minute = row["at_ms"] // 60_000

@@ -1,8 +1,8 @@
 """The process that stores the messages and is killed: ``python -m demo.writer`` with five arguments.
 
 It puts the messages of the Arrow file MESSAGES into STORE (settings from CONF), from FIRST_ROW on, BATCH at a time, and
-says over its standard output which are acknowledged (:mod:`demo.pipe`). Behind the last one it waits for its
-standard input, so that a kill, however late it comes, always meets an open store.
+reports acknowledged rows on its standard output (:mod:`demo.pipe`). After the last row it waits for its standard input,
+so that a kill, however late it comes, always hits an open store.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STDOUT = 1
 
 
 def read_messages(path: Path) -> pa.Table:
-    """The messages of an Arrow file, mapped: nothing is read before it is put."""
+    """The messages of an Arrow file, mapped: data is read when it is put."""
     with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as file:
         return file.read_all()
 
@@ -36,7 +36,7 @@ def write_messages(messages: pa.Table, path: Path) -> None:
 
 
 def store_messages(store: MessageStore, messages: pa.Table, first_row: int, batch: int) -> None:
-    """Put the rows from ``first_row`` on and report each batch; raises WriterFailedError where one is rejected."""
+    """Put the rows from ``first_row`` on and report each batch. Raises WriterFailedError if one is rejected."""
     clock = SystemClock()
     _say(Ready(clock.monotonic_s(), first_row))
     for begin in range(first_row, messages.num_rows, batch):
@@ -49,7 +49,7 @@ def store_messages(store: MessageStore, messages: pa.Table, first_row: int, batc
 
 
 def _say(word: Word) -> None:
-    """Write without a buffer: a kill would lose the buffer of this process."""
+    """Write a line without a buffer, which a kill would lose."""
     os.write(_STDOUT, encode(word))
 
 

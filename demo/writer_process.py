@@ -1,4 +1,4 @@
-"""The writer as its parent process controls it: start, read its pipe, kill it or let it close, wait for its end.
+"""The parent's side of the writer: starts it, reads its pipe, kills it or lets it close, waits for its end.
 
 The kills are random, and the same for the same seed.
 """
@@ -26,9 +26,9 @@ _LOG_TAIL = 1500
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """SIGKILL, ``delay_ms`` after the acknowledgement of row ``after_row`` was read.
+    """A SIGKILL ``delay_ms`` after the acknowledgement of row ``after_row`` was read.
 
-    The delay puts the kill anywhere within the writing of a batch: into a body, between two records, into a queue.
+    The delay places the kill anywhere within the writing of a batch: in a body, between two records, in a queue.
     """
 
     after_row: int
@@ -47,7 +47,7 @@ def plan_kills(rows: int, kills: int, seed: int) -> list[Kill]:
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """The files of the writer, and how many messages it puts in a batch."""
+    """The files of the writer, and the number of messages in a batch."""
 
     store: Path
     messages: Path
@@ -58,9 +58,9 @@ class Workplace:
 
 @dataclass(slots=True)
 class Life:
-    """One writer from its start to its end; times are seconds of the monotonic clock.
+    """One writer from its start to its end. Times are seconds of the monotonic clock.
 
-    ``heard`` are (time, end row) of every acknowledgement, in order. ``killed_s`` is None where the writer closed its
+    ``heard`` has (time, end row) of every acknowledgement, in order. ``killed_s`` is None if the writer closed its
     store itself; ``closing_s`` is when it was told to.
     """
 
@@ -75,12 +75,12 @@ class Life:
 
     @property
     def acknowledged_row(self) -> int:
-        """All rows in front of this one were acknowledged, by this writer or by those before it."""
+        """The row up to which all rows were acknowledged, by this writer or by earlier ones."""
         return self.heard[-1][1] if self.heard else self.first_row
 
     @property
     def acknowledged(self) -> int:
-        """How many rows this writer had acknowledged."""
+        """The number of rows that this writer acknowledged."""
         return self.acknowledged_row - self.first_row
 
     @property
@@ -111,31 +111,31 @@ class WriterProcess:
             yield decode(line)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until the process is gone."""
+        """Send SIGKILL, and wait until the process has ended."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait(_PATIENCE_S)
 
     def let_close(self) -> None:
-        """Tell it to close its store and end."""
+        """Tell the writer to close its store and end."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"close\n")
         self._process.stdin.flush()
 
     def end(self) -> None:
-        """Wait for an end that it found by itself; raises WriterFailedError where that was an error."""
+        """Wait until the writer ends by itself. Raises WriterFailedError if it failed."""
         code = self._process.wait(_PATIENCE_S)
         if code:
             tail = self._place.log.read_text("utf-8", "replace")[-_LOG_TAIL:].strip()
             raise WriterFailedError(f"the writer (pid {self.pid}) ended with exit code {code}:\n{tail}")
 
     def __enter__(self) -> WriterProcess:
-        """Itself."""
+        """Return this object."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave no process and no pipe behind."""
+        """Kill the process if it still runs, and close its pipes."""
         if self._process.poll() is None:
             self.kill()
         for stream in (self._process.stdin, self._process.stdout):
@@ -146,9 +146,9 @@ class WriterProcess:
 def run_writer(
     place: Workplace, first_row: int, kill: Kill | None, clock: Clock, on_acknowledged: Callable[[int], None]
 ) -> Life:
-    """One life of a writer that stores from ``first_row`` on: up to ``kill``, or to a clean end where it is None.
+    """Run one writer that stores from ``first_row`` on, up to ``kill``, or to a clean end if that is None.
 
-    Raises WriterFailedError where it ends in any other way.
+    Raises WriterFailedError if it ends in any other way.
     """
     started_s = clock.monotonic_s()
     with WriterProcess(place, first_row) as process:

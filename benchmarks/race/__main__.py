@@ -36,7 +36,7 @@ examples of use:
 
 
 def main() -> int:
-    """Run what the command line asks for; returns the exit code."""
+    """Run what the command line asks for. Returns the exit code."""
     signal.signal(signal.SIGTERM, _end)
     parser = _parser()
     options = parser.parse_intermixed_args()
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def say(text: str) -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     print(f"race: {text}", file=sys.stderr, flush=True)
 
 
@@ -82,7 +82,7 @@ def _race(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 
 def _judged(races: Sequence[Race], outcomes: Sequence[Outcome], ratios: dict[str, float], run: Run) -> int:
-    """The exit code; says which races failed, and whose ratio collapsed."""
+    """The exit code. Prints which races failed, and whose ratio collapsed."""
     raced = {outcome.name for outcome in outcomes}
     for name in [name for name in ratios if name not in raced]:
         say(f"warning: {name}: its ratio was accepted, and it was not raced")
@@ -98,7 +98,7 @@ def _judged(races: Sequence[Race], outcomes: Sequence[Outcome], ratios: dict[str
 
 
 def one_sided(jar: Path | None, *, ours_only: bool) -> str:
-    """Why RocketMQ does not race, as one line that is printed here and below the table; empty where it does."""
+    """The reason why RocketMQ does not race, in one line for stderr and for below the table; empty if it does."""
     if ours_only:
         return "RocketMQ was left out (--ours-only): there are no ratios"
     reason = JavaSide.missing(jar)
@@ -113,12 +113,12 @@ def one_sided(jar: Path | None, *, ours_only: bool) -> str:
 
 
 def _end(number: int, frame: object) -> NoReturn:
-    """What SIGTERM does: it unwinds the run as Ctrl-C does, so that no server and no store is left behind."""
+    """Handle SIGTERM: unwind as after Ctrl-C, so that no server and no store is left behind."""
     raise SystemExit(128 + number)
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage before it."""
+    """A parser that prints an error in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"race: {message}\n")
@@ -171,7 +171,7 @@ def _java_jar(text: str) -> Path:
 
 
 def _sizes(text: str) -> list[int]:
-    """Sizes in GiB, from the least on: the store only grows."""
+    """Sizes in GiB, ascending, because the store only grows."""
     try:
         sizes = sorted({int(size) for size in text.split(",") if size})
     except ValueError:

@@ -1,7 +1,7 @@
 """A real Kafka broker and Spark's connector for it, from Maven Central, for the races of Spark.
 
-Kafka's connector is there complete for Spark 4.0.0, and Spark's own versions do not mix, so it gets that PySpark in an
-environment of its own. All of it is kept in a directory for the next time.
+Kafka's connector is complete on Maven Central for Spark 4.0.0. Spark's versions do not mix, so it runs with that
+PySpark in its own environment. Everything is cached in a directory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
 <dependencies><dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>
 <exclusions>{exclusions}</exclusions></dependency></dependencies></project>
 """
-# The connector's jar alone with what Spark does not bring along.
+# The connector's jar, and only those of its dependencies that Spark does not bring along.
 _NOT_WANTED = (("org.apache.spark", "spark-sql_2.13"), ("org.apache.spark", "spark-tags_2.13"), ("org.scala-lang", "*"))
 _SETTINGS = """process.roles=broker,controller
 node.id=1
@@ -40,7 +40,7 @@ _READY_S = 60
 
 
 def fetch(home: Path) -> tuple[Path, Path, Path]:
-    """(Kafka's jars, the connector's jars, the Python that has PySpark for it), fetched if they are missing."""
+    """Fetch what is missing. Returns (Kafka's jars, the connector's jars, the Python that has PySpark for it)."""
     jars = _copied(home, "kafka", "org.apache.kafka", "kafka_2.13", KAFKA, ())
     connector = _copied(home, "connector", "org.apache.spark", "spark-sql-kafka-0-10_2.13", SPARK, _NOT_WANTED)
     python = home / "venv" / "bin" / "python"
@@ -72,14 +72,14 @@ def _copied(
 
 
 class KafkaBroker:
-    """One broker that is its own controller, on free ports of 127.0.0.1; use it as a context manager."""
+    """A broker that is also its own controller, on free ports of 127.0.0.1. Use it as a context manager."""
 
     def __init__(self, jars: Path, directory: Path) -> None:
         self._classes, self._directory = f"{jars}/*", directory
         self.address = ""
 
     def __enter__(self) -> Self:
-        """Start it; raises RuntimeError with its output if it does not answer."""
+        """Start the broker. Raises RuntimeError with its output if it does not answer."""
         port, controller = _free_port(), _free_port()
         self.address = f"127.0.0.1:{port}"
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ class KafkaBroker:
             time.sleep(0.2)
 
     def __exit__(self, *_: object) -> None:
-        """Kill it."""
+        """Kill the broker."""
         self._process.kill()
         self._process.wait()
 

@@ -1,4 +1,4 @@
-"""The machine of a result: hardware and its limits, versions, commit."""
+"""The machine of a result: its hardware, its limits, the versions and the commit."""
 
 from __future__ import annotations
 

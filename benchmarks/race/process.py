@@ -1,4 +1,4 @@
-"""The two sides as processes: the real RocketMQ behind interop's main, and our worker."""
+"""The two sides as processes: the real RocketMQ through interop's main, and our worker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SideError(RuntimeError):
 
 @dataclass(frozen=True)
 class JavaSide:
-    """The real RocketMQ store: ``jar`` is what ``make interop`` builds, its libraries stand beside it in ``lib``."""
+    """The real RocketMQ store: ``jar`` is built by ``make interop``, with its libraries beside it in ``lib``."""
 
     jar: Path
 

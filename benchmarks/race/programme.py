@@ -1,4 +1,4 @@
-"""All races there are, in the order they are run in."""
+"""All races, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def all_races(track: Track) -> Iterator[Race]:
 
 
 def chosen(track: Track, words: tuple[str, ...]) -> list[Race]:
-    """The races with those figures whose name holds one of ``words``, in any case; all without words."""
+    """The races whose name holds one of ``words`` in any case, with only the matching figures; all races
+    without words.
+    """
     races = []
     for race in all_races(track):
         rows = [row for row in race.rows if not words or any(word.casefold() in row.name.casefold() for word in words)]

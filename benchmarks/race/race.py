@@ -12,7 +12,7 @@ from pathlib import Path
 JAVA = "RocketMQ"
 OURS = "gantrymq"
 
-# Does the work in a directory that has the files of ``prepare``, and returns its figures by name.
+# Does the work in a directory that has the files of ``prepare``. Returns its figures by name.
 Side = Callable[[Path], Mapping[str, float]]
 
 
@@ -20,8 +20,8 @@ Side = Callable[[Path], Mapping[str, float]]
 class Row:
     """One figure of a race.
 
-    ``measure`` is its name in what a side returns, ``unit`` that of it; with ``less_is_better`` it is a time or a size.
-    ``goal`` is the ratio to reach, ours over theirs (theirs over ours where less is better); None where there is none.
+    ``measure`` is its name in the result of a side, ``unit`` its unit. With ``less_is_better`` it is a time or a size.
+    ``goal`` is the ratio to reach, ours to theirs (theirs to ours if less is better), or None.
     """
 
     name: str
@@ -34,11 +34,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Race:
-    """One piece of work, of which every one of ``rows`` is a figure.
+    """One piece of work, with ``rows`` as its figures.
 
-    What sides return under the names in ``agree`` must be the same for both: that they did the same work.
-    ``prepare`` makes what the sides need, once, in a directory that they must not change. ``standing`` is what runs
-    beside them in that directory from the first round to the last: servers.
+    Results under the names in ``agree`` must be equal for both sides, which shows that they did the same work.
+    ``prepare`` makes the input once, in a directory that the sides must not change. ``standing`` is a context for
+    servers that run in that directory from the first round to the last.
     """
 
     rows: Sequence[Row]
@@ -49,7 +49,7 @@ class Race:
 
     @property
     def name(self) -> str:
-        """The name of its first figure."""
+        """The name of the first figure."""
         return self.rows[0].name
 
 

@@ -1,4 +1,4 @@
-"""The result of a run: a table for people, JSON for machines, and a plot of the ratios."""
+"""The result of a run: a table for people, JSON for programs, and a plot of the ratios."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _GROWTH = {
 
 
 def as_json(machine: dict[str, Any], outcomes: Sequence[Outcome], growth: Sequence[dict[str, float]]) -> bytes:
-    """Everything, with every sample."""
+    """The whole result with every sample, as JSON."""
     races = [
         {
             **asdict(one.row),
@@ -54,7 +54,7 @@ def race_table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def remarks(outcomes: Sequence[Outcome]) -> list[str]:
-    """The numbered remarks to the table; the errors are the last ones."""
+    """The numbered remarks of the table, followed by the errors."""
     numbered = [f"{number} {note}" for note, number in _notes(outcomes).items()]
     return numbered + [f"{one.name} failed: {one.error}" for one in outcomes if one.error]
 
@@ -107,7 +107,7 @@ def _rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
 
 
 def _notes(outcomes: Sequence[Outcome]) -> dict[str, int]:
-    """The number of each remark, in the order in which they come."""
+    """The number of each remark, in the order of first use."""
     notes = dict.fromkeys(one.row.note for one in outcomes if one.row.note)
     return {note: number for number, note in enumerate(notes, 1)}
 
@@ -117,7 +117,7 @@ def _measured(growth: Sequence[dict[str, float]]) -> list[str]:
 
 
 def save_plot(outcomes: Sequence[Outcome], path: Path) -> None:
-    """The ratios as bars, with a mark at each goal, as SVG; raises ModuleNotFoundError without altair."""
+    """Save the ratios as bars, with a mark at each goal, as SVG. Raises ModuleNotFoundError without altair."""
     import altair as alt
 
     rows: Any = [{"race": one.name, "ratio": one.ratio, "goal": one.row.goal} for one in outcomes if one.ratio]
@@ -134,10 +134,12 @@ def save_plot(outcomes: Sequence[Outcome], path: Path) -> None:
 
 
 def save_growth_plot(growth: Sequence[dict[str, float]], path: Path) -> None:
-    """Each cost over the size of the store, all from zero, as SVG; raises ModuleNotFoundError without altair."""
+    """Save each cost over the size of the store, with axes from zero, as SVG. Raises ModuleNotFoundError without
+    altair.
+    """
     import altair as alt
 
-    # The first recovery reads all of it.
+    # The first recovery is left out, because it reads the whole store.
     costs = [name for name in _measured(growth) if name not in ("size_gib", "rebuild_ms")]
     rows: Any = [
         {"GiB": row["size_gib"], "cost": _GROWTH[name], "value": row[name]} for row in growth for name in costs

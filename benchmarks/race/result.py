@@ -16,18 +16,20 @@ from benchmarks.race.races.growth import Costs
 
 @dataclass
 class Result:
-    """``described`` is the machine (:func:`benchmarks.race.machine.describe`) and the options of the run."""
+    """The outcomes and costs of a run. ``described`` is the machine (:func:`benchmarks.race.machine.describe`) and the
+    options.
+    """
 
     described: dict[str, Any]
     outcomes: list[Outcome] = field(default_factory=list)
     growth: list[Costs] = field(default_factory=list)
 
     def as_json(self) -> bytes:
-        """Everything, with every sample."""
+        """The whole result with every sample, as JSON."""
         return report.as_json(self.described, self.outcomes, self.growth)
 
     def keep(self, out: Path) -> None:
-        """Write it as JSON and as Markdown."""
+        """Write the result to ``out`` as JSON and as Markdown."""
         out.mkdir(parents=True, exist_ok=True)
         (out / "bench.json").write_bytes(self.as_json())
         (out / "bench.md").write_text(report.markdown(self.described, self.outcomes, self.growth))

@@ -1,4 +1,4 @@
-"""A run of races with its results, and the comparison with the ratios that were accepted."""
+"""A run of races with its results, and the comparison with the accepted ratios."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def try_places(out: Path, accept: Path | None) -> None:
 
 
 def run_races(races: Sequence[Race], run: Run) -> list[Outcome]:
-    """Run them with stores in a directory of their own within ``run.scratch``."""
+    """Run the races, with stores in a new directory within ``run.scratch``."""
     with tempfile.TemporaryDirectory(dir=run.scratch, prefix="gantrymq-bench-") as folder:
         return Session(run.track, races, run.rounds, run.sizes_gib, Path(folder)).run(run.out, as_json=run.as_json)
 

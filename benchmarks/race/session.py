@@ -1,4 +1,4 @@
-"""One run of the track: every race, progress on stderr, results printed and kept."""
+"""One run of the races: progress on stderr, results printed and saved."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Session:
         try:
             for line in self._raced(result):
                 result.keep(out)
-                if not sys.stderr.isatty():  # there is no bar
+                if not sys.stderr.isatty():  # without a terminal there is no bar
                     print(line, file=sys.stderr, flush=True)
         except (KeyboardInterrupt, SystemExit):
             if result.outcomes:

@@ -1,4 +1,4 @@
-"""A Spark driver in a process of its own, which takes orders as JSON lines: see :mod:`benchmarks.race.spark_worker`."""
+"""A Spark driver in its own process, which takes orders as JSON lines: see :mod:`benchmarks.race.spark_worker`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ENDS_WITHIN_S = 30
 class SparkDriver:
     """The Spark of a ``python``, with the connector in ``jars`` or with ours (None). Use it as a context manager.
 
-    What it leaves behind and prints goes into ``temporary``. ``path`` is where its Python workers find more modules.
+    Its output and temporary files go into ``temporary``. ``path`` is added to the PYTHONPATH of its workers.
     """
 
     def __init__(self, python: str | Path, jars: Path | None, temporary: Path, path: Path | None = None) -> None:
@@ -31,12 +31,12 @@ class SparkDriver:
             )  # fmt: skip
 
     def __enter__(self) -> Self:
-        """Wait until it is up; raises RuntimeError."""
+        """Wait until Spark is ready. Raises RuntimeError if it ended."""
         self._answer()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let it end, or kill it if it does not: an interrupted run may have left it at work."""
+        """Let Spark end, or kill it after 30 s: an interrupted run may have left it working."""
         try:
             self._process.communicate(timeout=_ENDS_WITHIN_S)
         except subprocess.TimeoutExpired:
@@ -44,7 +44,7 @@ class SparkDriver:
             self._process.communicate()
 
     def ask(self, **order: Any) -> dict[str, Any]:
-        """Its answer to an order; raises RuntimeError with Spark's output if it ended."""
+        """Send an order and return its answer. Raises RuntimeError with Spark's output if it ended."""
         print(json.dumps(order, default=str), file=self._process.stdin, flush=True)
         return self._answer()
 

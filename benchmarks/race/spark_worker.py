@@ -1,12 +1,12 @@
-"""One Spark of a race: a driver that reads orders, a JSON object a line, and answers each.
+"""One Spark of a race: a driver that reads orders, one JSON object a line, and answers each.
 
     python spark_worker.py DIRECTORY_OF_JARS TEMPORARY
 
-It is started twice, with the PySpark of this project and with the one that Kafka's connector is for, and so it imports
-nothing of gantrymq before it is asked to read a store or a broker. An order has ``do`` (read or write), ``format``
-and ``options``; a read says where ``to``: noop, parquet (a directory that goes again, or stays with ``keep``), count;
-a write says where ``rows`` are, as Parquet, and which ``columns`` it wants of them, as SQL. ``register`` names one more
-data source, ``module:Class``. With ``plain`` a read is a plain ``load()``: all columns that the format gives then.
+It runs with the PySpark of this project, and with the one for Kafka's connector. Therefore it imports nothing of
+gantrymq before it must read a store or a broker. An order has ``do`` (read or write), ``format`` and ``options``. A
+read has a target ``to``: noop, parquet (a directory that is removed unless ``keep``), or count. A write has the
+directory of its Parquet ``rows`` and the SQL ``columns`` to select. ``register`` names one more data source,
+``module:Class``. With ``plain`` a read is a plain ``load()`` with the default columns of the format.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def session(jars: str, temporary: str) -> SparkSession:
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.driver.memory", "2g")
     builder = builder.config("spark.local.dir", temporary)
-    # As docs/spark.md says; Kafka's connector has no Python workers.
+    # As docs/spark.md advises. Kafka's connector has no Python workers.
     builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
     if jars:
         builder = builder.config("spark.jars", ",".join(map(str, Path(jars).glob("*.jar"))))
@@ -62,7 +62,7 @@ def session(jars: str, temporary: str) -> SparkSession:
 
 
 def frame(spark: SparkSession, order: dict[str, Any]) -> DataFrame:
-    """Topic and body of every message, or with ``plain`` what a read without a schema has."""
+    """Topic and body of every message; with ``plain`` the columns of a read without a schema."""
     if "register" in order:
         module, _, name = order["register"].partition(":")
         spark.dataSource.register(getattr(import_module(module), name))
@@ -93,7 +93,7 @@ def answer(spark: SparkSession, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer until the orders end."""
+    """Answer orders until the input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # stdout is for answers; Spark prints to stderr
     spark = session(*sys.argv[1:])

@@ -44,7 +44,7 @@ class Track:
 
 
 def fresh(folder: Path) -> Path:
-    """A path for a store in ``folder`` where no file is."""
+    """A path for a new store in ``folder``. Removes an earlier store."""
     path = folder / "store"
     shutil.rmtree(path, ignore_errors=True)
     return path
@@ -61,9 +61,9 @@ def copy_of(store: Path) -> Path:
 
 
 def settle(folder: Path) -> None:
-    """Wait until the disk is idle, ten seconds at most: discards of removed files may keep it busy.
+    """Wait until the disk is idle, at most ten seconds: discards of removed files may keep it busy.
 
-    It is where small syncs in a row take no longer than usual.
+    It counts as idle after 20 small syncs in a row of less than 10 ms each.
     """
     probe, quick, deadline = folder / "probe", 0, time.monotonic() + _SETTLES_WITHIN_S
     with probe.open("wb", buffering=0) as file:
@@ -77,7 +77,7 @@ def settle(folder: Path) -> None:
 
 
 def forget_pages(store: Path) -> None:
-    """Take the files of a store out of the page cache, as far as the kernel allows."""
+    """Drop the files of a store from the page cache, as far as the kernel allows."""
     for path in store.rglob("*"):
         if path.is_file():
             fd = os.open(path, os.O_RDONLY)

@@ -1,7 +1,7 @@
-"""Our side of a race, in a process of its own: ``python -m benchmarks.race.worker WORK '{"option": …}'``.
+"""Our side of a race, in its own process: ``python -m benchmarks.race.worker WORK '{"option": …}'``.
 
 Each work prints one JSON object. Messages are those of interop's BenchWorkload: one topic with four queues, a tag, a
-key and a UNIQ_KEY, one body. Making a message is part of the time, as it is on the other side.
+key and a UNIQ_KEY, one body. Making a message is part of the measured time, as on the other side.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _message(number: int, body: bytes) -> Message:
     return Message(TOPIC, body, number % QUEUES, f"tag-{number % 10}", (f"key-{number}",), properties)
 
 
-# Puts the messages of these numbers; raises where one is not stored.
+# Puts the messages with these numbers. Raises if one is not stored.
 Producer = Callable[[range], None]
 
 
@@ -53,7 +53,7 @@ def _timed(store: MessageStore, produce: Producer, count: int, warm_up: int, thr
 
 
 def _all_stored(store: MessageStore, produce: Producer, count: int, threads: int) -> float:
-    """The seconds until all were acknowledged. Returns when all are in their queues, or raises."""
+    """Put all messages. Returns the seconds until all were acknowledged, once all are in their queues, or raises."""
     before = _in_queues(store)
     with ThreadPoolExecutor(threads) as pool:
         began = time.perf_counter()
@@ -107,7 +107,7 @@ def put_async(
 def put_list(
     store: str, count: int, batch: int, body_size: int, warm_up: int, settings: dict[str, Any]
 ) -> dict[str, Any]:
-    """Lists of messages, made within the time."""
+    """Put lists of messages, which are made within the measured time."""
     body = random.Random(_SEED).randbytes(body_size)
     with _open(store, settings) as opened:
 
@@ -129,7 +129,7 @@ def put_table(
 ) -> dict[str, Any]:
     """Arrow tables, built before the measured time: a caller with columns has them already."""
     body = random.Random(_SEED).randbytes(body_size)
-    # A few tables are put again and again: new memory, which is expensive here, is for the log.
+    # A few tables are put repeatedly, so that expensive new memory is used only for the log.
     tables = _tables(min(count, max(batch, _TABLES_BYTES // body_size)), batch, body)
     with _open(store, settings) as opened:
 
@@ -197,7 +197,7 @@ def get_each(store: str, count: int) -> dict[str, Any]:
 
 
 def query(store: str, messages: int, count: int, warm_up: int) -> dict[str, Any]:
-    """Random keys, each with the messages found under it; some before the time begins."""
+    """Query random keys and check that each message has its key; some before the measurement."""
     rng = random.Random(_SEED)
     with _open(store, {}) as opened:
         _query(opened, [rng.randrange(messages) for _ in range(warm_up)])

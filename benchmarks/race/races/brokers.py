@@ -1,9 +1,9 @@
-"""Brokers under the real Java client: sends of each kind, a push consumer, and the time from one end to the other.
+"""Brokers under the real Java client: sends of each kind, a push consumer, and the end-to-end latency.
 
-Both are what a user starts, each a process with its name server, and both stand from the first round to the last; the
-client is the same program in a new process for each turn. Whoever's turn it is not has nothing to do. Both flush
-asynchronously. Both are warmed alike: by one turn that does not count, and by the first seconds of each turn (for push,
-by a first consumer that reads the whole topic).
+Each side is what a user starts: a process with broker and name server, which runs from the first round to the last. The
+client is the same program in a new process for each turn. The other side is idle meanwhile. Both flush asynchronously.
+Both are warmed up alike: by one unmeasured turn, and by the first seconds of each turn (for push, by a first consumer
+that reads the whole topic).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Brokers:
 
     @contextmanager
     def __call__(self, folder: Path, **first: Any) -> Iterator[None]:
-        """Start both and let the client do ``first`` with each (options of interop's ``load``); its line is dropped."""
+        """Start both and let the client do ``first`` with each (options of interop's ``load``), unmeasured."""
         commands = {
             JAVA: self._track.other.cluster(folder / "theirs", _SETTINGS),
             OURS: serve_ours(folder / "ours", _SETTINGS),
@@ -65,9 +65,9 @@ class Brokers:
             yield
 
     def load(self, side: str, *, topic: str = _TOPIC, **options: Any) -> Line:
-        """The client at the broker of a side.
+        """Run the client against the broker of a side.
 
-        Raises SideError where more than one message of a thousand failed; one-way ones may be lost and do not count.
+        Raises SideError if more than one message in a thousand failed. One-way messages may be lost and do not count.
         """
         line = self._track.other.load(self._namesrv[side], topic=topic, size=_BODY_SIZE, **options)
         if line["mode"] != "oneway" and line["failed"] > _TOLERATED * line["messages"]:

@@ -1,7 +1,7 @@
-"""What must not grow with the store: time and memory of opening it, recovering it, getting from it.
+"""Costs that must not grow with the store: time and memory of opening it, recovering it, getting from it.
 
-A clean open looks at the ends only; recovery after a kill begins with the last files. Where the real RocketMQ is here
-its load() is beside ours, without the start of its JVM.
+A clean open reads only the ends; recovery after a kill begins with the last files. If the real RocketMQ is available,
+its load() is measured too, without the start of its JVM.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from gantrymq.format.names import ABORT
 _RECORDS_A_FILE = 1000
 _GETS = 20_000
 
-# Costs at one size: times in ms (of a get in µs), memory in MiB without page cache.
+# The costs at one size: times in ms (of a get in µs), memory in MiB without page cache.
 Costs = dict[str, float]
 
 
 def measure(track: Track, folder: Path, sizes_gib: Sequence[int], report: Callable[[str], None]) -> Iterator[Costs]:
-    """The costs at every size, which grow; the same store grows from one to the next."""
+    """Yield the costs at every size, ascending. The same store grows from one size to the next."""
     store, made = folder / "growing", 0
     for size_gib in sizes_gib:
         report(f"a store of {size_gib} GiB")
@@ -51,7 +51,9 @@ def _ours(store: Path) -> Costs:
 
 
 def _theirs(track: Track, store: Path) -> Costs:
-    """It leaves the store as a kill would, for us to recover; a load alone does not make the mark of one."""
+    """Measure RocketMQ. The store is left as after a kill, for our recovery; RocketMQ's load alone creates no abort
+    file.
+    """
     closed = track.other.run("recover-time", store)
     (store / ABORT).touch()
     killed = track.other.run("recover-time", store)

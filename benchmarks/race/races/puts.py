@@ -1,6 +1,6 @@
 """Puts into a store: one by one, as lists and as tables, with and without waiting for the disk.
 
-Both sides put some messages before the time begins, so that the JVM has compiled what it runs.
+Both sides put some messages before the measurement, so that the JVM has compiled the code.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def _work(track: Track, body_size: int, threads: int) -> dict[str, Any]:
 
 
 def _warm_up(full: int, count: int) -> int:
-    """What a JVM needs, but no more than a few times the work of a small race."""
+    """The messages that a JVM needs to warm up, but at most four times the work of a small race."""
     return min(full, 4 * count)
 
 
 def _of_java(track: Track, work: dict[str, Any], settings: dict[str, Any]) -> Side:
-    """RocketMQ's store under threads that put one by one, whatever ours does."""
+    """RocketMQ's side: threads that put one by one, whatever our side does."""
 
     def java(folder: Path) -> Line:
         return track.other.put(fresh(folder), settings, **work, halt=True)
@@ -88,7 +88,7 @@ def _batch(track: Track, form: str, body_size: int) -> Race:
 
 
 def _sync(track: Track, producers: int, ours_are: str, body_size: int) -> Race:
-    """RocketMQ's producers are threads; ours are threads too, or coroutines, of which each awaits ``put_async``."""
+    """RocketMQ's producers are threads. Ours are threads, or coroutines that await ``put_async``."""
     count = track.amount(_SYNC_MESSAGES[producers])
     work: dict[str, Any] = {
         "count": count,

@@ -1,6 +1,6 @@
-"""Reads from a store that the real RocketMQ wrote: every message of every queue, and keys.
+"""Reads from a store that the real RocketMQ wrote: every message of every queue, and by key.
 
-Where pages are warm both sides have done the work before, or some of it, so that the JVM has compiled what it runs.
+With warm pages both sides have done the work before, or some of it, so that the JVM has compiled the code.
 """
 
 from __future__ import annotations

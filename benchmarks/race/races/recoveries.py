@@ -1,14 +1,13 @@
 """Recovery and rebuild of a store that the real RocketMQ wrote and left in different ways.
 
-Java's time is that of its load(), and where something is dispatched only after it, until dispatch has caught up; the
-start of the JVM is not in it. Ours is the whole process of the command, its start and its clean close included. The
-figures of whole processes compare like with like: Java's time begins with the JVM there, and ours is the same. Both
-must find the same end of the log.
+Java's time is that of its load(), plus the time until dispatch has caught up if something is dispatched afterwards. It
+does not include the start of the JVM. Our time is that of the whole command, with its start and clean close. The
+figures of whole processes compare like with like: Java's then includes the JVM. Both must find the same end of the log.
 
-What was killed was killed while two threads put, so some of it is not dispatched yet.
+The killed store was killed while two threads put, so some messages are not dispatched yet.
 
-The stores of many files are nearly all hole. Java may look at all of them there: of ten at most, as it does unless
-told, it would lose what stands in the others.
+The stores of many files are mostly holes. Java is configured to recover all files: by default it recovers at most ten,
+and would lose the records in the others.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class SparsePreparation:
         self._files = files
 
     def __call__(self, folder: Path) -> None:
-        """Write the log, and let our recovery make the rest of it."""
+        """Write the log, and let our recovery make the rest of the store."""
         store = folder / "store"
         write_files(store, 0, self._files, self._track.amount(_RECORDS_A_FILE))
         run_command("store", "recover", str(store))

@@ -1,8 +1,8 @@
-"""Spark reads and writes: our source and sink against Spark's Kafka connector at a real Kafka broker, the same bodies.
+"""Spark reads and writes: our source and sink against Spark's Kafka connector at a real Kafka broker.
 
-Two Sparks of two cores each stand from the first round to the last (Kafka's connector is for another version than
-ours); whoever's turn it is not has nothing to do. What is read are topic and body of every message. Each side does its
-work once before the rounds.
+Both sides have the same bodies. Two Sparks of two cores each run from the first round to the last, because Kafka's
+connector needs another Spark version than ours. One is idle while the other works. A read takes topic and body of every
+message. Each side does its work once before the rounds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TOPICS = {
 
 
 def races(track: Track) -> Iterator[Race]:
-    """Reads of a store and of a live broker, and a write; none where Java, Maven or PySpark is missing."""
+    """Reads of a store and of a live broker, and a write; none if Java, Maven or PySpark is missing."""
     if track.java is None or shutil.which("mvn") is None or find_spec("pyspark") is None:
         return
     for body_size in _ROWS:
@@ -48,7 +48,7 @@ def races(track: Track) -> Iterator[Race]:
 
 
 def kafka_home() -> Path:
-    """Where Kafka, its connector and the PySpark for it are kept once they were fetched."""
+    """The cache directory for Kafka, its connector and its PySpark."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "gantrymq" / "kafka"
 
@@ -56,14 +56,14 @@ def kafka_home() -> Path:
 class Stage:
     """Both Sparks, a Kafka broker and a store of the real RocketMQ with the same ``rows``.
 
-    With ``is_live`` ours reads from the real broker over that store. Called with the folder of a race it stands there
-    until the block ends.
+    With ``is_live`` our side reads from the real broker over that store. A call with the folder of a race runs
+    everything there until the ``with`` block ends.
     """
 
     def __init__(self, track: Track, body_size: int, *, is_live: bool = False) -> None:
         self._track, self._body_size, self._is_live = track, body_size, is_live
         self.rows = track.amount(_ROWS[body_size])
-        self.kafka = ""  # its address, once it stands
+        self.kafka = ""  # the broker's address while it runs
         self._sparks: dict[str, SparkDriver] = {}
         self._options: dict[str, dict[str, Any]] = {}
         self._folder = Path()
@@ -91,7 +91,7 @@ class Stage:
             yield
 
     def carry_out(self, side: str, **order: Any) -> dict[str, float]:
-        """Let a side carry an order out, and say how many rows a second it took."""
+        """Let a side execute an order. Returns its rows a second."""
         order = {"options": self._options[side], "target": self._folder / "target", **order}
         return {_RATE: self.rows / float(self._sparks[side].ask(format=_FORMATS[side], **order)["wall_s"])}
 
@@ -101,14 +101,14 @@ class Stage:
         self._track.other.put(folder / "store", **work, random_bodies=True)
 
     def _fill(self, folder: Path) -> None:
-        """Kafka gets what is in the store, by way of Parquet, which is kept in ``bodies``."""
+        """Copy the messages of the store to Kafka through Parquet files, which are kept in ``bodies``."""
         reading = {"do": "read", "format": "rocketmq", "options": self._options[OURS]}
         self._sparks[OURS].ask(**reading, to="parquet", target=folder / "bodies", keep=True)
         writing = {"do": "write", "format": "kafka", "rows": folder / "bodies", "columns": ["body AS value"]}
         self._sparks[JAVA].ask(**writing, options=to_kafka(self.kafka, _TOPIC))
 
     def _broker(self, store: Path) -> list[str]:
-        """The real broker, which must find the topic in its tables."""
+        """The command for the real broker, after adding the topic to its tables."""
         (store / "config").mkdir(exist_ok=True)
         (store / "config" / "topics.json").write_text(json.dumps(_TOPICS))
         return self._track.other.cluster(store, {})
@@ -116,12 +116,12 @@ class Stage:
     def _require_all(self, side: str) -> None:
         counting = {"do": "read", "format": _FORMATS[side], "options": self._options[side], "to": "count"}
         found = self._sparks[side].ask(**counting)["rows"]
-        if found != self.rows:  # a producer of Kafka's that had to try again may have written some twice
+        if found != self.rows:  # a Kafka producer that retried may have written some twice
             raise RuntimeError(f"Spark finds {found} rows at {side}, not {self.rows}")
 
 
 def to_kafka(address: str, topic: str) -> Mapping[str, str]:
-    """Options of Kafka's sink: the producer's own settings, but for a patience that a busy machine needs."""
+    """Options of Kafka's sink: the producer's defaults, but with a longer timeout for a busy machine."""
     return {"kafka.bootstrap.servers": address, "topic": topic, "kafka.delivery.timeout.ms": str(_PATIENCE_MS)}
 
 
@@ -137,7 +137,7 @@ def _read(track: Track, body_size: int, to: str, *, is_live: bool) -> Race:
 
 
 def _write(track: Track, body_size: int) -> Race:
-    """The rows from Parquet: into a new topic of Kafka, and into a new store, which is on the disk at the end."""
+    """Write the rows from Parquet: to a new topic of Kafka, and to a new store, which is durable at the end."""
     stage = Stage(track, body_size)
     turn = count()
 

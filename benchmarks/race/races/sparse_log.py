@@ -16,7 +16,7 @@ _BODY = bytes(1024)
 
 
 def write_files(store: Path, first: int, stop: int, records_a_file: int) -> None:
-    """Write the files ``first`` to ``stop`` of a store's log, the last one without a blank. Nothing else is there."""
+    """Write the log files ``first`` to before ``stop``, the last one without a blank. Writes nothing else."""
     folder = store / COMMIT_LOG
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(first, stop):
