@@ -69,12 +69,12 @@ class File(Protocol):
         """Like :meth:`read_at`, as a read-only array; a part of a mapping if possible.
 
         The bytes are in memory, so an unreadable disk is an error here, as in read_at. Without ``read_ahead`` no bytes
-        behind them are read, because :meth:`data_from` does not count pages in memory as a hole.
+        after them are read, because :meth:`data_from` does not count pages in memory as a hole.
         """
         ...
 
     def data_from(self, position: int) -> int:
-        """The first position at or behind ``position`` that is not known to be zero; the size if there is none.
+        """The first position at or after ``position`` that is not known to be zero; the size if there is none.
 
         A file system knows the holes of a file, so a gigabyte of zeros need not be read.
         """

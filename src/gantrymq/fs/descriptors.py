@@ -280,7 +280,7 @@ def _advise(address: int, length: int, advice: int) -> int:
 
 
 def allocate_space(fd: int, position: int, length: int) -> None:
-    """posix_fallocate; without it, zeros are written into holes and behind the end."""
+    """posix_fallocate; without it, zeros are written into holes and after the end."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(fd, position, length)
         return

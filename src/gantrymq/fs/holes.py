@@ -26,6 +26,6 @@ def data_end(file: File, begin: int, end: int) -> int:
 
 
 def read_data(file: File, begin: int, length: int) -> bytes:
-    """``length`` bytes from ``begin``. The hole behind the last data is filled with zeros without a read."""
+    """``length`` bytes from ``begin``. The hole after the last data is filled with zeros without a read."""
     data = file.read_at(begin, data_end(file, begin, begin + length) - begin)
     return data.ljust(length, b"\0")

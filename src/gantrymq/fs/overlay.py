@@ -93,7 +93,7 @@ class OverlayFile:
     def zero(self, position: int, length: int) -> None:
         """Zero the bytes of the view, up to the first stretch that is zero already.
 
-        A file is zero behind its written part; touching every page of it would cost that much memory.
+        A file is zero after its written part; touching every page of it would cost that much memory.
         """
         end = data_end(self, position, position + length)
         for start in range(position, end, _ZERO_STRETCH):

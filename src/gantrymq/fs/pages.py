@@ -77,7 +77,7 @@ def try_fetch(mapping: Mapping, position: int, length: int) -> bool:
 def fetch(mapping: Mapping, fd: Callable[[], int], path: Path, position: int, length: int) -> None:
     """Load ``length`` mapped bytes from ``position`` into memory.
 
-    Raises DiskError with the position of the first page that the disk cannot read, or that is behind the end of a file
+    Raises DiskError with the position of the first page that the disk cannot read, or that is after the end of a file
     that another program truncated.
     """
     begin, end = position - position % PAGE_BYTES, min(position + length, mapping.size_bytes)

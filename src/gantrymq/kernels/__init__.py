@@ -31,7 +31,7 @@ module                  content
 ``dispatch_properties`` the properties that dispatch needs
 ``digest``              scan and dispatch data in one pass
 ``torn``                records that a power cut has torn
-``verify``              the next record behind damage; checks of index files by themselves and by the log
+``verify``              the next record after damage; checks of index files by themselves and by the log
 ``encode``              records from columns
 ``encode_properties``,  their properties, from one column for each name, or from a map
 ``encode_maps``

@@ -3,7 +3,7 @@
 The library is made when the package is built (``build``) and opened at the first call of a kernel (``loader``).
 
 A call converts each argument to one or more 64-bit words (a number, or the address and the lengths of an array). The
-compiled code reads them and writes its results behind them. The GIL is not held during the call. The words are kept for
+compiled code reads them and writes its results after them. The GIL is not held during the call. The words are kept for
 the next call, which usually has the same arrays: reading an array's address takes longer than a small kernel.
 
 Thread rule: kernels may be called from any thread.

@@ -55,12 +55,12 @@ STOP_LENGTH = 12  # a topic or properties too long for a record
 
 CHAIN_LOOP = 1  # an entry's predecessor is the entry itself or a newer one
 CHAIN_BROKEN = 2  # the predecessor is not the one that was newest in the slot before
-CHAIN_SLOT = 3  # a slot does not lead to its newest entry
+CHAIN_SLOT = 3  # a slot does not point to its newest entry
 
-ENTRY_STRAY = 1  # an index entry that leads to none of the compared records
-ENTRY_HASH = 2  # it leads to a record without a key of that hash
-ENTRY_TIME = 3  # it leads to a record with another store time
-SURELY_BEHIND = 8  # this many consecutive index entries that lead further on are no accident
+ENTRY_STRAY = 1  # an index entry that points to none of the compared records
+ENTRY_HASH = 2  # it points to a record without a key of that hash
+ENTRY_TIME = 3  # it points to a record with another store time
+SURELY_BEHIND = 8  # this many consecutive index entries that point further on are no accident
 
 # The numbers of an index file's header, in their order.
 BEGIN_TIMESTAMP, END_TIMESTAMP, BEGIN_PHY_OFFSET, END_PHY_OFFSET, SLOT_COUNT, INDEX_COUNT = range(6)

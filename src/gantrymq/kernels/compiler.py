@@ -1,7 +1,7 @@
 """Compiles kernels to object files for one processor variant. Only the build imports it.
 
 For each kernel and its argument types a small entry function is generated. It makes the arguments from 64-bit words
-(see ``calls``), calls the kernel, and writes the results behind them. Numba compiles both into one module of LLVM's
+(see ``calls``), calls the kernel, and writes the results after them. Numba compiles both into one module of LLVM's
 intermediate language. LLVM makes position-independent code of it, in which only the entry is an external symbol.
 
 Kernels raise nothing. Numba still emits the code that would pass an exception to the interpreter. Functions of Numba

@@ -1,7 +1,7 @@
 """Scans records and computes the data that dispatch needs, in one pass.
 
-A record's topic and properties are in the processor's cache after its CRC. Separate kernels behind a batch of megabytes
-wait for that memory again, and needed three times as long.
+A record's topic and properties are in the processor's cache after its CRC. Separate kernels that run after a batch of
+megabytes wait for that memory again, and needed three times as long.
 
 Only the rows that dispatch needs are kept, because all threads share the memory bandwidth.
 

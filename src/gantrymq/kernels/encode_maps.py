@@ -35,7 +35,7 @@ def fill_map(
     cursors: Int64s,
     out: Bytes,
 ) -> None:
-    """Write the entries that :func:`size_map` measured to ``out``, row i's at ``cursors[i]``, which is moved behind
+    """Write the entries that :func:`size_map` measured to ``out``, row i's at ``cursors[i]``, which is moved after
     them.
     """
     for i in range(n):

@@ -16,7 +16,7 @@ from gantrymq.kernels.jit import kernel
 
 @kernel
 def fill_property(name: Bytes, values: Bytes, offsets: Int64s, n: int, cursors: Int64s, out: Bytes) -> None:
-    """Write ``name 0x01 value 0x02`` of each of n rows to ``out``, row i's at ``cursors[i]``, which is moved behind
+    """Write ``name 0x01 value 0x02`` of each of n rows to ``out``, row i's at ``cursors[i]``, which is moved after
     it.
     """
     for i in range(n):

@@ -76,7 +76,7 @@ def same_bytes(one: Bytes, one_at: int, other: Bytes, other_at: int, length: int
 def next_entry(buf: Bytes, start: int, stop: int) -> tuple[int, int, int]:
     """Return the first valid entry in ``buf[start:stop]``: (start of its name, its 0x01, end of its value).
 
-    Search for the next one from one byte behind that end. Without a valid entry the start is ``stop``.
+    Search for the next one from one byte after that end. Without a valid entry the start is ``stop``.
     """
     while start < stop:
         ends, separators = np.uint64(0), np.uint64(0)

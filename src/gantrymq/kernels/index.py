@@ -155,7 +155,7 @@ def count_entry(header: Int64s, begins_slot: bool, phy_offset: int, store_timest
 
 @helper
 def room_for(header: Int64s, entries: int, start: int, stop: int) -> int:
-    """Return up to which of the entries ``start`` to ``stop`` a file of ``entries`` entries has room."""
+    """Return the end of those entries from ``start`` to ``stop`` that fit into a file of ``entries`` entries."""
     return int(min(stop, start + max(entries - header[INDEX_COUNT], 0)))
 
 
@@ -220,7 +220,7 @@ def index_select(
     load it and call again with the same ``state``. ``state`` (int64, zeros at first) has the count found, the entry
     reached and the steps taken.
 
-    The loop and its exits are those of selectPhyOffset. A number that leads out of the file also ends it, and so do
+    The loop and its exits are those of selectPhyOffset. A number that points out of the file also ends it, and so do
     more steps than the file has entries, because the chains of a damaged file may be circular.
     """
     first_entry = HEADER_SIZE + slots * SLOT_SIZE

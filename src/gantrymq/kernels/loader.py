@@ -3,10 +3,12 @@
 ``build`` makes the library when the package is built, and in a checkout when a source has changed. It is a shared
 library with every kernel for each processor variant, and an index beside it, a JSON object:
 
-| key | value | |---|---| | ``library`` | the shared library's file name; null if no linker was found | | ``variants`` |
-the names of the variants in it | | ``kernels`` | for each kernel the digest of its sources, the kinds of its arguments,
-the number of its results | | ``stamps`` | in a checkout, modification time and size of each source; empty in an
-installed package |
+| key | value |
+|---|---|
+| ``library`` | the shared library's file name; null if no linker was found |
+| ``variants`` | the names of the variants in it |
+| ``kernels`` | for each kernel the digest of its sources, the kinds of its arguments, the number of its results |
+| ``stamps`` | in a checkout, modification time and size of each source; empty in an installed package |
 
 Without a linker, LLVM (which comes with Numba) links the object files into each process. That takes 40 ms; opening the
 linked library takes 1 ms.

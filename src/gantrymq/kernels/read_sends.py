@@ -126,7 +126,7 @@ def _bare_end(buf: Bytes, at: int, stop: int) -> int:
 
 
 class Copied(NamedTuple):
-    """A text without its escapes: the position of the quote behind it (-1: not plain), and the end of the copy."""
+    """A text without its escapes: the position of the quote after it (-1: not plain), and the end of the copy."""
 
     quote: int
     end: int
@@ -356,7 +356,7 @@ def read_sends(
     """Read plain sends to one topic from the frames at ``data[start:]``.
 
     Returns (count, end, used, bytes of bodies, bytes of UNIQ_KEYs, longest body, longest properties, largest queue id);
-    ``end`` is behind the last of them. ``columns[:, :count]`` has the rows of ``send_columns``. ``text[:used]`` gets
+    ``end`` is after the last of them. ``columns[:, :count]`` has the rows of ``send_columns``. ``text[:used]`` gets
     their properties without escapes, each with its last separator; the run ends if it has no more room. ``acted_on``
     has the names of properties that a broker acts on, each ending at one of ``ends``. ``seen`` is working memory of 2 *
     ``MAX_NAMES``.

@@ -199,7 +199,7 @@ def scan(buf: Bytes, start: int, stop: int, limit: int, check: int, columns: Int
 
     The stop code is STOP_RANGE if the position reached ``stop`` (the boundary of a record, usually ``limit``),
     STOP_FULL if the matrix is full, else the result of ``check_record`` at the stop position, where the first unread
-    byte is. To get the result of ``check_record`` for the very end of a file (STOP_NO_BLANK), pass a ``stop`` behind
+    byte is. To get the result of ``check_record`` for the very end of a file (STOP_NO_BLANK), pass a ``stop`` after
     ``limit``. ``check`` is one of the CHECK codes.
     """
     limit = min(limit, buf.size)

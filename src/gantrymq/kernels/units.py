@@ -14,7 +14,7 @@ from gantrymq.kernels.jit import kernel
 
 @kernel
 def valid_units(buf: Bytes, start: int, stop: int, phy_offset: int) -> int:
-    """Return how many bytes from ``start`` hold valid units that lead below ``phy_offset``.
+    """Return how many bytes from ``start`` hold valid units that point below ``phy_offset``.
 
     A unit is valid if its phyOffset is not negative and its size is positive.
     """
@@ -29,7 +29,7 @@ def valid_units(buf: Bytes, start: int, stop: int, phy_offset: int) -> int:
 
 @kernel
 def rising_units(buf: Bytes, start: int, stop: int, highest: int, limit: int) -> tuple[int, int]:
-    """Return how many bytes hold units that lead to rising offsets below ``limit``, and the last such offset.
+    """Return how many bytes hold units that point to rising offsets below ``limit``, and the last such offset.
 
     Pre-blanks count whatever their offset. The first offset must be above ``highest``. The next run continues from the
     result.

@@ -1,8 +1,8 @@
-"""Checks that ``verify`` makes of every byte: where records continue behind damage, and whether an index file is right.
+"""Checks that ``verify`` makes of every byte: where records continue after damage, and whether an index file is right.
 
-``find_record`` finds the next position behind damage at which a record may begin. ``index_chains`` replays an index
+``find_record`` finds the next position after damage at which a record may begin. ``index_chains`` replays an index
 file's entries and compares its chains and slots with the result. ``index_compare`` compares entries with the keys of
-the records that they lead to.
+the records that they point to.
 
 Source: CommitLog.checkMessageAndReturnSize, IndexFile.putKey.
 """
@@ -82,7 +82,7 @@ def index_chains(file: Bytes, slots: int, count: int, newest: Int64s, found: Int
 
 @helper
 def _lies_behind(entries: Bytes, at: int, stop: int, end_offset: int) -> bool:
-    """Whether this entry and the next ones all lead to or behind ``end_offset``. A single one may be damaged."""
+    """Whether this entry and the next ones all point to or past ``end_offset``. A single one may be damaged."""
     for ahead in range(at, min(at + SURELY_BEHIND * ENTRY_SIZE, stop), ENTRY_SIZE):
         if load_i64(entries, ahead + 4) < end_offset:
             return False
@@ -121,7 +121,7 @@ def index_compare(
     """Compare the entries in ``entries[start:stop]`` with the keys of records. Returns (bytes read, number of errors).
 
     ``hashes``, ``phy_offsets`` (ascending) and ``store_timestamps`` are the ``n`` expected entries of a part of the log
-    that ends at ``end_offset``. Reading stops at entries that lead behind it. ``seen[k]`` (uint8) is set to 1 if
+    that ends at ``end_offset``. Reading stops at entries that point past it. ``seen[k]`` (uint8) is set to 1 if
     expected entry k exists; duplicates are allowed. ``begin_timestamp`` is that of the file, or negative if times are
     not to be compared. ``found[0]`` gets the position of each wrong entry and ``found[1]`` its ENTRY code; it has room
     for all entries.

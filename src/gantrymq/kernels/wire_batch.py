@@ -65,7 +65,7 @@ def encode_wire_batch(
     ``wire`` was measured: it has as many whole messages as ``places`` (int64) has elements. ``places`` gets the
     physical offsets of the records. ``out`` (writable) begins at physical offset ``base_offset`` and has room. ``head``
     is the part of a record before the length of the body; size, CRC, flag and both offsets in it are set for each
-    record. ``topic`` is the part behind the body: the topic with its length.
+    record. ``topic`` is the part after the body: the topic with its length.
     """
     at = 0
     for i in range(places.size):

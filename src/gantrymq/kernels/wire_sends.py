@@ -33,7 +33,7 @@ _CRC_AT, _QUEUE_ID_AT, _FLAG_AT, _BORN_TIMESTAMP_AT = 8, 12, 16, 40
 _BEHIND_RECONSUME_TIMES = 12
 _CRC_MASK = 0x7FFFFFFF
 _ZERO, _A_LESS_TEN, _MINUS = ord("0"), ord("A") - 10, ord("-")
-_FIRST, _PLACE, _QUEUE, _, _ID = range(5)  # the value behind each piece of a response
+_FIRST, _PLACE, _QUEUE, _, _ID = range(5)  # the value after each piece of a response
 
 
 @kernel
@@ -59,7 +59,7 @@ def encode_sends(
 
     ``out`` (writable) begins at physical offset ``base_offset`` and has room. ``head`` is the part of a record before
     the length of the body; times and the fields of each message are written over it. A message without a born time gets
-    the store time. ``topic`` is the part behind the body (the topic with its length), and ``marks`` the part behind the
+    the store time. ``topic`` is the part after the body (the topic with its length), and ``marks`` the part after the
     properties. ``sys_flag_on`` and ``sys_flag_off`` are set and cleared in each flag. The store time is
     ``store_timestamp_at`` bytes into a record. ``next_offsets`` (by queue id) is updated. QUEUE_OFFSET and PHY_OFFSET
     of ``columns`` get the values of each record.

@@ -80,7 +80,7 @@ class StoreCheckpoint:
         self._is_frozen = True
 
     def log_ended_at(self, end_offset: int) -> None:
-        """Cover nothing behind the end of the log, since other records will be written there. Raises DiskFullError."""
+        """Cover nothing after the end of the log, since other records will be written there. Raises DiskFullError."""
         page = self.page
         is_stale = end_offset == 0 and max(page.logics_msg_timestamp_ms, page.index_msg_timestamp_ms) > 0
         if is_stale or max(page.logics_physical_offset, page.confirm_phy_offset) > end_offset:
@@ -91,7 +91,7 @@ class StoreCheckpoint:
             self.flush()
 
     def queues_end_at(self, phy_offset: int, store_timestamp_ms: int) -> None:
-        """Cover no unit behind the record at ``phy_offset``, which has that store time. Raises DiskFullError."""
+        """Cover no unit after the record at ``phy_offset``, which has that store time. Raises DiskFullError."""
         page = self.page
         page.logics_physical_offset = min(page.logics_physical_offset, phy_offset)
         page.logics_msg_timestamp_ms = min(page.logics_msg_timestamp_ms, store_timestamp_ms if phy_offset else 0)

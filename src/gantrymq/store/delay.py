@@ -3,7 +3,7 @@
 The tags code of a unit there is the deliver time in milliseconds. ``config/delayOffset.json`` has how far each level is
 delivered. It is written at intervals and only covers durable deliveries, so after a crash a message may be delivered
 again, but is never lost. (RocketMQ writes it at any time: a power cut may take a delivery that the file covers.) A
-message that its topic refuses permanently is skipped with a warning; otherwise no message behind it would be delivered.
+message that its topic refuses permanently is skipped with a warning; otherwise no message after it would be delivered.
 
 Thread rule: one runner calls ``step``. ``offsets`` is read from its thread only.
 

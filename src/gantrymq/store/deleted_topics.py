@@ -25,7 +25,7 @@ from gantrymq.store.paths import StorePaths
 _TABLE, _LAST, _END, _DELAYED = "deletedTopics", "lastOffset", "endOffset", "delayedOffset"
 _LOGGER = logging.getLogger(__name__)
 
-# Returns the topic of the record at a physical offset and the offset behind it, or None if there is no record.
+# Returns the topic of the record at a physical offset and the offset after it, or None if there is no record.
 RecordAt = Callable[[int], tuple[str, int] | None]
 
 

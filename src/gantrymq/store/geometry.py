@@ -2,7 +2,7 @@
 
 Commit log and consume queue files show their size directly. The length of an index file allows many pairs of slots and
 entries. The content proves the right pair: the first entry is the one that the header names, the last one is the head
-of its chain, and a sample of entries is where the slots of their key hashes lead. With few slots and few entries a
+of its chain, and a sample of entries is where the slots of their key hashes point. With few slots and few entries a
 wrong pair can explain half of the sample, so a pair that explains clearly more rules out the others.
 """
 
@@ -270,7 +270,7 @@ def _fetch_sample(file: File, array: Bytes, pair: tuple[int, int], numbers: NDAr
 def _count_explained(array: Bytes, pair: tuple[int, int], numbers: NDArray[np.int64]) -> int:
     """Return how many of these entries a geometry explains, or -1 if it does not fit the file at all.
 
-    An entry is explained if the slot of its hash leads to it or to a newer one, and its predecessor is older. The true
+    An entry is explained if the slot of its hash points to it or to a newer one, and its predecessor is older. The true
     geometry explains all of them, or nearly all if the broker was killed with an old header and the file was continued.
     """
     if file_size(*pair) != len(array) or decode_header(array[:HEADER_SIZE].data).index_count > pair[1]:

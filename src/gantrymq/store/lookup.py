@@ -98,7 +98,7 @@ class MessageLookup:
         look_at = max(self.config.max_filter_message_size_bytes // UNIT_SIZE, max_msgs)
         gone_until = -1
         tags = None if tags is None or tags.matches_all else tags
-        # Without a filter, read only the units that are returned and one more, which shows whether the queue goes on.
+        # Without a filter, read only the units that are returned and one more, which shows whether the queue continues.
         at_once = _ENTRIES_A_READ if tags is not None else min(max(max_msgs, 0) + 1, _ENTRIES_A_READ)
         for offset, entry in self.iterate(queue, result.next_begin_offset, result.max_offset, at_once):
             full = len(result.messages) >= max_msgs or total_bytes + entry.size_bytes > max_bytes
@@ -141,7 +141,7 @@ class MessageLookup:
         return queue.min_offset if queue is not None else 0
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset behind the last unit of a queue, or 0 if the queue does not exist."""
+        """Return the offset after the last unit of a queue, or 0 if the queue does not exist."""
         queue = self.queues.get(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
@@ -230,7 +230,7 @@ class ReadingStore:
 
     @property
     def max_phy_offset(self) -> int:
-        """The physical offset behind the last record that can be read."""
+        """The physical offset after the last record that can be read."""
         return self.lookup.log.max_offset
 
     def queues(self) -> list[tuple[str, int, int, int]]:
@@ -243,7 +243,7 @@ class ReadingStore:
         return self.lookup.min_offset(topic, queue_id)
 
     def max_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """Return the offset behind the last readable message of a queue, or 0 if the store has no such queue."""
+        """Return the offset after the last readable message of a queue, or 0 if the store has no such queue."""
         return self.lookup.max_offset(topic, queue_id)
 
     def get(
@@ -279,7 +279,7 @@ class ReadingStore:
     def query_offsets(
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = EVERYTHING_MS, max_num: int | None = None
     ) -> list[int]:
-        """Return the physical offsets that the index has for a key, newest first. Some may lead to removed records."""
+        """Return the physical offsets that the index has for a key, newest first. Some may point to removed records."""
         return self.lookup.query_offsets(topic, key, begin_ms, end_ms, max_num)
 
     def store_timestamp_ms(self, topic: str, queue_id: int, offset: int) -> int:

@@ -1,4 +1,4 @@
-"""The message store for writing. It alone has all the parts, and starts and stops them in order.
+"""The message store for writing. It creates all parts of a store, and starts and stops their services in order.
 
     with MessageStore.open("/data/store") as store:
         store.put(Message("orders", b"body", tags="paid", keys=["4711"]))
@@ -78,7 +78,7 @@ _SYNCING_SERVICES = (
 )
 
 
-# Called with (service name, error, whether the store takes no more puts).
+# Called with (service name, error, whether the store accepts no more puts).
 OnFailure = Callable[[str, Exception, bool], None]
 
 
@@ -171,11 +171,12 @@ class MessageStore(WritingStore):
         File sizes are taken from the files of an existing store; ``given`` names RocketMQ keys whose value in
         ``config`` must hold instead. With ``housekeeping`` retention and the delivery of delayed messages run while the
         store is open. With ``accepts_missing_end`` a store opens although the newest files of its log are missing: the
-        units that lead there are cut, and the caller must report that.
+        units that point there are cut, and the caller must report that.
 
         Callbacks: ``progress(step, done_bytes, total_bytes)`` during recovery. ``on_arrival(topic, queue_id,
         max_offset)`` for each queue that grew, from the dispatcher's thread. ``on_failure(service, error, is_final)``
-        for each new entry of ``failures``, from the thread that failed; after a final one the store takes no more puts.
+        for each new entry of ``failures``, from the thread that failed; after a final one the store accepts no more
+        puts.
 
         Raises NotAStoreError, StoreLockedError, MissingLogError, MissingFileError, MisfiledQueueError,
         WrongFileSizeError, AmbiguousGeometryError, StorePermissionError, DiskFullError. After DiskFullError the store
@@ -393,7 +394,7 @@ class MessageStore(WritingStore):
         return ServiceRunner(service, self._clock, self._note_failure, rest_ms=rest_ms, by_calendar=by_calendar)
 
     def _note_failure(self, name: str, error: Exception) -> None:
-        """Record a failure. After a failed sync the state of the disk is unknown, so the store takes no more puts.
+        """Record a failure. After a failed sync the state of the disk is unknown, so the store accepts no more puts.
 
         A later sync may succeed although the kernel has dropped the pages of the failed one. The checkpoint is
         therefore frozen too, and the next open must recover.
@@ -468,7 +469,7 @@ class MessageStore(WritingStore):
 
     @property
     def is_writable(self) -> bool:
-        """Whether puts are taken: not while the disk is too full, nor after a sync has failed."""
+        """Whether puts are accepted: not while the disk is too full, nor after a sync has failed."""
         return not self._space.refuses_puts and not self._flush_failed
 
     def _require_open(self) -> None:

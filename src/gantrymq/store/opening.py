@@ -57,7 +57,7 @@ def load_parts(
     """
     last_exit_ok = not fs.exists(paths.abort)
     # The checkpoint is read before the queues are listed, so that it does not cover more than they hold if a writer
-    # goes on.
+    # continues.
     checkpoint = StoreCheckpoint(fs, paths.checkpoint)
     checkpoint.drop_impossible(now_ms)
     config = find_file_sizes(fs, paths, config, given)

@@ -71,5 +71,5 @@ class PutMessageResult:
 
     @property
     def end_offset(self) -> int:
-        """The physical offset behind the last record."""
+        """The physical offset after the last record."""
         return self.phy_offset + self.size_bytes

@@ -57,7 +57,7 @@ class WritingStore(ReadingStore):
     def put(self, message: Message) -> PutMessageResult:
         """Store one message. The result's status says whether it was stored.
 
-        Raises DiskFullError, StoreClosedError, and SyncFailedError, after which the store takes no more puts.
+        Raises DiskFullError, StoreClosedError, and SyncFailedError, after which the store accepts no more puts.
         """
         result = self._append(message)
         if self.flush_policy.waits_for_disk(message.wait_store_msg_ok) and result.is_stored:
@@ -97,7 +97,7 @@ class WritingStore(ReadingStore):
         """Append all ``appendables`` in order under one lock, without waiting for a flush (see :meth:`until_durable`).
 
         An appendable that cannot be stored is reported in its status, and the others are stored. The status is
-        SERVICE_NOT_AVAILABLE if the store takes no puts or the disk is full.
+        SERVICE_NOT_AVAILABLE if the store accepts no puts or the disk is full.
         """
         config, host = self.config, self._store_host
         return self.append_checked([(one, one.check(config, host)) for one in appendables])
@@ -137,7 +137,7 @@ class WritingStore(ReadingStore):
 
     @property
     def is_writable(self) -> bool:
-        """Whether the store takes puts."""
+        """Whether the store accepts puts."""
         raise NotImplementedError
 
     def _require_open(self) -> None:

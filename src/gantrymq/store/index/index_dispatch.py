@@ -159,7 +159,7 @@ class IndexWorker:
     ) -> None:
         """Wait for the last batch. Its error is raised if no other was, and a failed sync is always raised.
 
-        A caller that handles another error, such as a queue gap, goes on, and must not repeat a failed sync.
+        A caller that handles another error, such as a queue gap, continues, and must not repeat a failed sync.
         """
         try:
             if kind is None:

@@ -62,7 +62,7 @@ class IndexSpace:
         self._pages: NDArray[np.bool_] | None = None  # which pages are reserved, if the whole file could not be
 
     def take(self, hashes: Int32s, first: int) -> None:
-        """Reserve the pages that entry ``first`` and those behind it, with these key hashes, touch.
+        """Reserve the pages that entry ``first`` and those after it, with these key hashes, touch.
 
         Raises DiskFullError.
         """
@@ -97,13 +97,13 @@ class IndexRevalidator:
         self._array = array
         self._slots = slots
         self._entries = entries
-        # Entries behind the header's count are unreachable.
+        # Entries after the header's count are unreachable.
         self._end = min(index_count + 1, entries)
         self._seed = int.from_bytes(os.urandom(8), "big") >> 1  # the module secrets imports all of OpenSSL
         self._balance: int = index_balance(array, slots, self._seed)
 
     def confirm(self, numbers: Int64s, entries: IndexEntries, start: int) -> int:
-        """Return how many of ``entries`` from ``start`` on come next in the file. ``numbers`` count them then."""
+        """Return how many of ``entries`` from ``start`` on come next in the file. ``numbers`` are updated for them."""
         where, known = (self._array, self._slots, self._entries, numbers), (self._seed, self._balance)
         done, self._balance = index_confirm(*where, *entries, start, len(entries.hashes), *known)
         return int(done)

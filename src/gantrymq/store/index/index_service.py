@@ -66,7 +66,7 @@ class IndexService:
 
         After an abnormal exit ``newest_ms`` is the checkpoint's index timestamp. A file with a later entry is doubtful.
         So is one that is not full or that follows another with that timestamp, because a power cut may have taken a
-        part of it. After any exit a file of a wrong length is doubtful, and so are the files behind it. A doubtful file
+        part of it. After any exit a file of a wrong length is doubtful, and so are the files after it. A doubtful file
         counts as dropped, and the next puts fill it again. Call :meth:`end_rewriting` when the log has been read.
         """
         files: list[IndexFile] = []
@@ -107,12 +107,12 @@ class IndexService:
         self._doubtful = []
 
     def log_ended_at(self, end_offset: int) -> None:
-        """Lower the end offsets of the files to ``end_offset``. Entries that lead behind it stay, as in RocketMQ."""
+        """Lower the end offsets of the files to ``end_offset``. Entries that point past it stay, as in RocketMQ."""
         for file in self._files:
             file.end_at(end_offset)
 
     def destroy(self) -> None:
-        """Remove the files, because there is no log that they could lead into."""
+        """Remove the files, because there is no log that they could point into."""
         files, self._files = self._files, ()
         for file in files:
             file.close()

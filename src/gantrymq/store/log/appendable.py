@@ -53,7 +53,7 @@ class Appendable(Protocol):
 
     @property
     def topic(self) -> str:
-        """The topic that it was put for. A result that reports a failure has it too."""
+        """The topic of the put. A result that reports a failure has it too."""
         ...
 
     @property
@@ -72,9 +72,7 @@ class Appendable(Protocol):
         ...
 
     def check(self, config: MessageStoreConfig, store_host: Host) -> PutMessageStatus:
-        """Return PUT_OK, or the reason why it cannot be stored.
-
-        Also encodes everything that does not depend on offsets.
+        """Return PUT_OK, or the reason why it cannot be stored. Also encode the parts that do not depend on offsets.
 
         Called once, without the put lock.
         """
@@ -83,7 +81,7 @@ class Appendable(Protocol):
     def append(
         self, file: MappedFile, next_offsets: NextOffsets, store_timestamp_ms: int, store_host: Host
     ) -> PutMessageResult:
-        """Write the records behind the last byte of ``file``, which has room for them. Called under the put lock.
+        """Write the records after the last byte of ``file``, which has room for them. Called under the put lock.
 
         ``next_offsets`` has the next offset of each queue and is updated. If the records cannot be stored after all,
         nothing changes and the result has the reason.
@@ -116,7 +114,7 @@ class AppendableMessage:
 
     @property
     def wait_store_msg_ok(self) -> bool:
-        """The message's own setting."""
+        """The ``wait_store_msg_ok`` of the message."""
         return self.message.wait_store_msg_ok
 
     def check(self, config: MessageStoreConfig, store_host: Host) -> PutMessageStatus:
@@ -241,7 +239,7 @@ class AppendableBatch:
 
     @property
     def wait_store_msg_ok(self) -> bool:
-        """The setting of the first message."""
+        """The ``wait_store_msg_ok`` of the first message."""
         return self._each[0].wait_store_msg_ok
 
     def check(self, config: MessageStoreConfig, store_host: Host) -> PutMessageStatus:

@@ -345,7 +345,7 @@ class PutBatchResult:
 
     @property
     def end_offset(self) -> int:
-        """The physical offset behind the last stored record, or -1 if none was stored."""
+        """The physical offset after the last stored record, or -1 if none was stored."""
         return int((self.phy_offsets + self.sizes).max(initial=-1))
 
 

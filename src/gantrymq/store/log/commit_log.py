@@ -3,7 +3,7 @@
 File format: ``gantrymq.format.record``.
 
 Invariant: a record never crosses a file. A file that the next record did not fit into ends with a blank. The last file
-reads as zeros behind the last record.
+reads as zeros after the last record.
 
 Thread rule: appends run under the caller's put lock. Reads may come from any thread.
 
@@ -59,19 +59,19 @@ class CommitLog:
 
     @property
     def max_offset(self) -> int:
-        """The physical offset behind the last record that can be read."""
+        """The physical offset after the last record that can be read."""
         return self.queue.max_offset
 
     @property
     def wrote_offset(self) -> int:
-        """The physical offset behind the last byte written, including bytes that are only in a write buffer."""
+        """The physical offset after the last byte written, including bytes that are only in a write buffer."""
         last = self.queue.last
         return last.file_from_offset + last.wrote_position if last else 0
 
     def load(self, begin: int = 0) -> None:
         """Load the files that begin at ``begin`` or later. Changes nothing on the disk. Raises WrongFileSizeError.
 
-        Recovery removes empty files at the end (``queue.drop_empty``) once no consume queue leads into them.
+        Recovery removes empty files at the end (``queue.drop_empty``) once no consume queue points into them.
         """
         self.queue.load(begin)
 
@@ -147,7 +147,7 @@ class CommitLog:
             file.release()
 
     def topic_and_end(self, offset: int) -> tuple[str, int] | None:
-        """Return the topic of the message at ``offset`` and the offset behind it, or None if there is no message."""
+        """Return the topic of the message at ``offset`` and the offset after it, or None if there is no message."""
         message = self.read(offset)
         return (message.topic, offset + message.size_bytes) if message is not None else None
 
@@ -171,7 +171,7 @@ class CommitLog:
         return slots
 
     def has_message(self, entry: QueueEntry, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether a queue's unit leads to the message with this topic, queue id and queue offset."""
+        """Whether a queue's unit points to the message with this topic, queue id and queue offset."""
         message = self.read(entry.phy_offset, entry.size_bytes)
         place = (topic, queue_id, queue_offset)
         return message is not None and (message.topic, message.queue_id, message.queue_offset) == place

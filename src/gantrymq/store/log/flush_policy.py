@@ -10,7 +10,7 @@ SYNC_FLUSH                       the record is on the disk, or               Gro
                                  ``wait_store_msg_ok`` as ASYNC_FLUSH
 ASYNC_FLUSH                      the record is in the page cache             FlushRealTimeService, at its
                                                                              pace
-ASYNC_FLUSH with                 the record is in a buffer of this process   the same, behind
+ASYNC_FLUSH with                 the record is in a buffer of this process   the same, after
 transientStorePoolEnable                                                     CommitRealTimeService
 ===============================  ==========================================  ==============================
 

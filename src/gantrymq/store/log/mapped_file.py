@@ -123,7 +123,7 @@ class MappedFile:
         return array[position : position + length]
 
     def data_end(self, position: int) -> int:
-        """Return the position behind the last non-zero byte from ``position`` on, or ``position`` if all are zero."""
+        """Return the position after the last non-zero byte from ``position`` on, or ``position`` if all are zero."""
         end = at = position
         while (at := self.file.data_from(at)) < self.size:
             data = np.flatnonzero(self.read(at, _LOOK_BYTES))
@@ -155,7 +155,7 @@ class MappedFile:
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last byte that may be read."""
+        """The offset after the last byte that may be read."""
         return self.file_from_offset + self.committed_position
 
     def set_positions(self, position: int) -> None:
@@ -188,9 +188,9 @@ class MappedFile:
                 self.brought_in = at + len(zeros)
 
     def bring_in_ahead(self, length: int) -> None:
-        """Like :meth:`bring_in`, while the writer goes on. The writer itself later brings in what is missing.
+        """Like :meth:`bring_in`, while the writer continues. The writer itself later brings in what is missing.
 
-        Records are only written before ``brought_in``, and zeros only behind it. Nothing happens before the writer's
+        Records are only written before ``brought_in``, and zeros only after it. Nothing happens before the writer's
         first own :meth:`bring_in`, or once the file is closed. Thread rule: any thread. Raises DiskFullError.
         """
         while True:
@@ -203,7 +203,7 @@ class MappedFile:
                 self.brought_in = at + len(zeros)
 
     def append_ahead(self, data: Bytes, length: int) -> None:
-        """Write ``data`` behind the last byte. Only the first ``length`` bytes count; the others are zeros.
+        """Write ``data`` after the last byte. Only the first ``length`` bytes count; the others are zeros.
 
         If the write fails the range is zeroed: half of it may be whole records, which the next start would find. Raises
         DiskFullError, and SyncFailedError if the zeros cannot be written either.
@@ -228,12 +228,12 @@ class MappedFile:
             raise SyncFailedError(self.path, f"what was refused may be there: {error}") from error
 
     def append(self, data: bytes | memoryview) -> None:
-        """Write ``data`` behind the last byte. The caller has checked that there is room. Raises DiskFullError."""
+        """Write ``data`` after the last byte. The caller has checked that there is room. Raises DiskFullError."""
         self.file.write_at(self.wrote_position, data)
         self.advance(len(data))
 
     def write(self, data: bytes) -> None:
-        """Copy ``data`` behind the last byte, into the mapping or the write buffer.
+        """Copy ``data`` after the last byte, into the mapping or the write buffer.
 
         The caller has checked that there is room.
         """
@@ -269,7 +269,7 @@ class MappedFile:
         return self.committed_position
 
     def wipe_rest(self) -> None:
-        """Zero the bytes behind the wrote position. The next flush makes that durable."""
+        """Zero the bytes after the wrote position. The next flush makes that durable."""
         self.file.zero(self.wrote_position, self.size - self.wrote_position)
         self._is_wiped = True
 

@@ -93,7 +93,7 @@ class MappedFileQueue:
 
     @property
     def max_offset(self) -> int:
-        """The offset behind the last byte that may be read, or 0 without files."""
+        """The offset after the last byte that may be read, or 0 without files."""
         last = self.last
         return last.end_offset if last else 0
 
@@ -252,7 +252,7 @@ class MappedFileQueue:
             file.reserve(0, self.file_size, leave=self.leave_bytes())
 
     def reserve_rest(self) -> None:
-        """Reserve the space behind the last byte of the last file. Another program may have left a hole there."""
+        """Reserve the space after the last byte of the last file. Another program may have left a hole there."""
         last = self.last
         if last is not None and self._reserve_space:
             last.file.reserve(last.wrote_position, self.file_size - last.wrote_position)
@@ -265,7 +265,7 @@ class MappedFileQueue:
         With ``wipe`` the rest of the file that contains ``offset`` reads as zeros afterwards, so that truncated bytes
         cannot pass for written ones when the end moves on. In the commit log the zeros must be durable
         (:meth:`flush_all`) before the next record is written: otherwise a power cut brings the truncated records back
-        behind it.
+        after it.
 
         With ``sets_aside`` the removed files stay on the disk and are reused, with their old content, when the queue
         grows that far again. :meth:`drop_ahead` removes the others; call it before any earlier file is removed.
@@ -300,7 +300,7 @@ class MappedFileQueue:
             self._drop(files[-1:])
 
     def mark_unflushed(self, offset: int) -> None:
-        """Flush the bytes behind ``offset`` again: their writer may have been killed before its sync."""
+        """Flush the bytes after ``offset`` again: their writer may have been killed before its sync."""
         self.flushed_where = min(max(offset, self.min_offset, 0), self.flushed_where)
         for file in self._files:
             file.flushed_position = min(file.flushed_position, max(self.flushed_where - file.file_from_offset, 0))
@@ -355,7 +355,9 @@ class MappedFileQueue:
             self._sync_names()
 
     def sync_names(self) -> int:
-        """Make removals durable. Returns where the first file begins, which then holds after a power cut too.
+        """Make removals durable.
+
+        Returns the offset at which the first file begins, which a power cut can no longer change.
 
         A file that is held or is being removed still counts. Raises SyncFailedError.
         """

@@ -1,4 +1,4 @@
-"""Retention: deletes old commit log files, then the queue and index files that only lead to deleted records.
+"""Retention: deletes old commit log files, then the queue and index files that only point to deleted records.
 
 =========================  ==============================================================================
 when                       what is deleted
@@ -204,7 +204,7 @@ class CleanCommitLogService:
 
 
 class CleanConsumeQueueService:
-    """Deletes queue and index files that only lead to deleted records, and corrects the min offsets of the queues."""
+    """Deletes queue and index files that only point to deleted records, and corrects the min offsets of the queues."""
 
     name = "CleanConsumeQueueService"
 

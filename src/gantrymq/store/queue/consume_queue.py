@@ -2,7 +2,7 @@
 
 File format: ``gantrymq.format.queue_entry``.
 
-Invariant: unit i of the address space is queue offset i. Behind the last unit the last file reads as zeros. Units lead
+Invariant: unit i of the address space is queue offset i. After the last unit the last file reads as zeros. Units point
 to rising physical offsets, except pre-blanks, which are at the head of the first file and where records of the queue
 were lost. Between :meth:`ConsumeQueue.drop_from` and :meth:`ConsumeQueue.truncate` old units may follow the last one.
 
@@ -38,7 +38,7 @@ _RECOVER_CHUNK = 6_400 * UNIT_SIZE  # the allocator reuses blocks below 128 KB; 
 
 
 def rising_units(file: MappedFile, limit: int) -> int:
-    """Return how many of the file's first units are pre-blanks or lead to rising offsets before ``limit``."""
+    """Return how many of the file's first units are pre-blanks or point to rising offsets before ``limit``."""
     count, highest = 0, -1
     for units in _chunks(file):
         length, highest = kernels.rising_units(units, 0, len(units), highest, limit)
@@ -63,7 +63,7 @@ def valid_units(file: MappedFile, log_limit: int) -> int:
 
 
 def units_behind(files: Sequence[MappedFile], end: int) -> int:
-    """Return how many units follow ``end``, an offset in the address space of ``files``, wherever they lead."""
+    """Return how many units follow ``end``, an offset in the address space of ``files``, wherever they point."""
     count = 0
     for file in files:
         begin = max(end - file.file_from_offset, 0)
@@ -133,7 +133,7 @@ class ConsumeQueue:
         self.perhaps_stray: tuple[int, PassedOver] | None = None
         self.renumbered: list[Renumbered] = []  # records that got a unit since this was opened
         self.passed_over: list[PassedOver] = []  # records since this was opened
-        self.had_units_behind = False  # set by recover(): something was written behind the end that it found
+        self.had_units_behind = False  # set by recover(): something was written past the end that it found
         self._doubted_end = 0  # up to this offset, old units may follow the last one
         self._ext = ext
         self._min_logic_offset = 0
@@ -146,7 +146,7 @@ class ConsumeQueue:
 
     @property
     def max_offset(self) -> int:
-        """The queue offset behind the last unit."""
+        """The queue offset after the last unit."""
         return self.files.max_offset // UNIT_SIZE
 
     @property
@@ -164,10 +164,10 @@ class ConsumeQueue:
     # Recovery
 
     def recover(self, log_limit: int) -> int:
-        """Find the end: the first invalid unit in the last three files, or the first that leads behind ``log_limit``.
+        """Find the end: the first invalid unit in the last three files, or the first that points past ``log_limit``.
 
         Earlier files count as full, as in Java. After an abnormal exit :meth:`drop_from` checks them too. Returns how
-        many units the files held, including those that lead behind ``log_limit`` and are dropped.
+        many units the files held, including those that point past ``log_limit`` and are dropped.
         """
         files, end, held = self.files.files, 0, 0
         for file in files[max(len(files) - _RECOVER_FILES, 0) :]:
@@ -187,17 +187,17 @@ class ConsumeQueue:
         return held
 
     def drop_from(self, phy_offset: int, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
-        """Drop the units of records at or behind ``phy_offset``, because the checkpoint does not cover them.
+        """Drop the units of records at or after ``phy_offset``, because the checkpoint does not cover them.
 
-        After a power cut a sector may be lost or old, with half a unit at its border. Units that lead before
+        After a power cut a sector may be lost or old, with half a unit at its border. Units that point before
         ``phy_offset`` are durable and in order. A file counts as the end of the queue only if it has such a unit that
         is not a pre-blank and that no sector border divides, or if it is the first file. If a border divides the last
-        unit that is kept, ``is_true`` compares that unit with the log.
+        unit that is kept, ``is_true(queue, queue_offset)`` says whether it points to its own record.
 
         Most dropped units are put again, so their bytes stay until they are overwritten, or until :meth:`truncate`
         wipes them and removes files. They are written again even if they are equal: a failed sync may have dropped
-        their pages. If no unit is kept, the first dropped unit, if true, shows where the queue begins: earlier records
-        of the log are of a topic that was deleted and recreated.
+        their pages. If no unit is kept, the first dropped unit, if it points to its own record, shows where the queue
+        begins: earlier records of the log are of a topic that was deleted and recreated.
         """
         files = self.files.files
         if not files:
@@ -236,7 +236,10 @@ class ConsumeQueue:
         return bool(_is_in_one_sector(np.flatnonzero(units["size"] != BLANK_UNIT_SIZE) * UNIT_SIZE).any())
 
     def drop_false_end(self, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
-        """Drop the last units that lead to no record of the queue: the damage behind them has reached them."""
+        """Drop the last units that do not point to their own record: the damage after them has reached them.
+
+        ``is_true(queue, queue_offset)`` says whether a unit does.
+        """
         end = self.max_offset
         while end > self.files.min_offset // UNIT_SIZE and not is_true(self, end - 1):
             end -= 1
@@ -246,7 +249,7 @@ class ConsumeQueue:
             self._truncate_ext()
 
     def truncate(self, phy_offset: int) -> None:
-        """Drop every unit that leads to or behind ``phy_offset`` (truncateDirtyLogicFiles), and old units behind the
+        """Drop every unit that points to or past ``phy_offset`` (truncateDirtyLogicFiles), and old units after the
         end.
         """
         self.files.drop_ahead()
@@ -260,7 +263,7 @@ class ConsumeQueue:
 
     @property
     def last_phy_offset(self) -> int:
-        """The physical offset of the record that the last unit leads to, or -1 without units."""
+        """The physical offset of the record that the last unit points to, or -1 without units."""
         last = self._last
         return last.phy_offset if last else -1
 
@@ -273,7 +276,7 @@ class ConsumeQueue:
         self.max_physic_offset = last.phy_offset + last.size_bytes if last else -1
 
     def _truncate_ext(self) -> None:
-        """Cut the extended units behind the last one that a unit leads to."""
+        """Cut the extended units after the last one that a unit points to."""
         last = self.entry(self.max_offset - 1)
         if self._ext is not None and last is not None:
             self._ext.truncate_by_max_address(last.tags_code)
@@ -281,7 +284,7 @@ class ConsumeQueue:
             self._ext.files.clear()
 
     def correct_min_offset(self, min_phy_offset: int) -> None:
-        """Set ``min_offset`` to the first unit whose record is at or behind ``min_phy_offset``."""
+        """Set ``min_offset`` to the first unit whose record is at or after ``min_phy_offset``."""
         first = self.files.first
         if first is None:
             return
@@ -295,9 +298,9 @@ class ConsumeQueue:
             self._ext.truncate_by_min_address(oldest.tags_code)
 
     def remove_expired(self, min_phy_offset: int) -> int:
-        """Remove the files whose units all lead before ``min_phy_offset``, but never the last. Returns how many.
+        """Remove the files whose units all point before ``min_phy_offset``, but never the last. Returns how many.
 
-        A pre-blank leads nowhere and says nothing about the units before it.
+        A pre-blank points nowhere and says nothing about the units before it.
         """
         expired = 0
         for file in self.files.files[:-1]:
@@ -309,9 +312,7 @@ class ConsumeQueue:
         return len(self.files.remove_before(expired))
 
     def find_first(self, phy_offset: int) -> int:
-        """Return the first queue offset whose unit leads to or behind ``phy_offset``, or ``max_offset`` if none
-        does.
-        """
+        """Return the first queue offset whose unit points to or past ``phy_offset``, or ``max_offset`` if none does."""
         first = self.files.first
         if first is None:
             return 0

@@ -101,7 +101,7 @@ class ConsumeQueueExt:
             self.files.truncate_dirty(end, wipe=True)
 
     def truncate_by_max_address(self, address: int) -> None:
-        """Cut the bytes behind the unit at ``address``, the last one that the consume queue leads to."""
+        """Cut the bytes after the unit at ``address``, the last one that the consume queue points to."""
         unit = self.get(address)
         if unit is not None:
             self.files.truncate_dirty(to_offset(address) + unit.size_bytes, wipe=True)

@@ -153,12 +153,12 @@ class ConsumeQueues:
 
     @property
     def max_phy_offset(self) -> int:
-        """The physical offset behind the newest record that a queue leads to, or -1 without units."""
+        """The physical offset after the newest record that a queue points to, or -1 without units."""
         return max((queue.max_physic_offset for queue in self._all()), default=-1)
 
     @property
     def last_phy_offset(self) -> int:
-        """The physical offset of the newest record that a queue leads to, or -1 without units."""
+        """The physical offset of the newest record that a queue points to, or -1 without units."""
         newest = max(self._all(), key=lambda queue: queue.max_physic_offset, default=None)
         return newest.last_phy_offset if newest else -1
 
@@ -172,7 +172,11 @@ class ConsumeQueues:
         return min(lost, default=None)
 
     def drop_false_ends(self, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
-        """In queues with bytes behind the end that was found, drop the last units that are not true either."""
+        """In queues with bytes past the end that was found, also drop the last units that do not point to their own
+        record.
+
+        ``is_true(queue, queue_offset)`` says whether a unit does.
+        """
         for queue in self:
             if queue.had_units_behind and not is_light(queue.topic):
                 queue.drop_false_end(is_true)
@@ -189,7 +193,7 @@ class ConsumeQueues:
         return held
 
     def drop_deleted(self, ends: Mapping[str, int]) -> None:
-        """Remove the queues of deleted topics: all their units lead before their topic's end in ``ends``."""
+        """Remove the queues of deleted topics: all their units point before their topic's end in ``ends``."""
         for queue in self:
             if 0 <= queue.max_physic_offset <= ends.get(queue.topic, -1):
                 queue.destroy()
@@ -204,17 +208,17 @@ class ConsumeQueues:
                 queue.drop_from(phy_offset, is_true)
 
     def truncate(self, phy_offset: int) -> None:
-        """Drop every unit that leads to or behind ``phy_offset``."""
+        """Drop every unit that points to or past ``phy_offset``."""
         for queue in self:
             queue.truncate(phy_offset)
 
     def drop_unused_files(self) -> None:
-        """Remove last files without a unit: RocketMQ takes the first unit of such a file for written."""
+        """Remove last files without a unit: RocketMQ treats the first unit of such a file as written."""
         for queue in self:
             queue.files.drop_unused()
 
     def correct_min_offset(self, min_phy_offset: int) -> None:
-        """Set every queue's first offset behind the removed part of the log. This is the last step of a recovery."""
+        """Set every queue's first offset after the removed part of the log. This is the last step of a recovery."""
         for queue in self:
             queue.correct_min_offset(min_phy_offset)
             queue.rest()

@@ -67,7 +67,7 @@ class GroupTable(NamedTuple):
 
 
 class GroupAhead(NamedTuple):
-    """A committed offset ``at`` that is behind the queue's end ``end``."""
+    """A committed offset ``at`` that is past the queue's end ``end``."""
 
     at: GroupOffset
     end: int
@@ -88,7 +88,7 @@ def read_group_offsets(fs: FileSystem, paths: StorePaths) -> list[GroupTable]:
 
 
 def groups_ahead(tables: Iterable[GroupTable], end_of: EndOf) -> list[GroupAhead]:
-    """Return the offsets that are behind the end of their queue, sorted."""
+    """Return the offsets that are past the end of their queue, sorted."""
     return sorted(
         {
             GroupAhead(GroupOffset(group, topic, queue_id, offset), end)

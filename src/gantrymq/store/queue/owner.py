@@ -1,4 +1,4 @@
-"""Finds files in the directory of another queue, by the records that their units lead to.
+"""Finds files in the directory of another queue, by the records that their units point to.
 
 A queue directory that was swapped, renamed or copied, or a file that was moved into another queue's directory, is found
 by examining a few units of each file: one of a sound file, about sixty of a doubtful one. Damage within a file, and
@@ -76,7 +76,7 @@ def judge_queue_files(
 ) -> Iterator[JudgedFile]:
     """Judge every file of ``queues`` by the records in [log_begin, log_end) of the log.
 
-    Light queues are left out: their units lead to records of other queues.
+    Light queues are left out: their units point to records of other queues.
     """
     files = [(name, file) for name, listed in queues if not is_light(name[0]) for file in listed]
     places = [_first_place(fs, file) for _, file in files]
@@ -103,7 +103,7 @@ def misfiled_queues(judged_files: Iterable[JudgedFile]) -> Iterator[tuple[Judged
 
 
 def _first_place(fs: FileSystem, file: OffsetFile) -> RecordPlace | None:
-    """Return where the first unit leads, _NO_PLACE if it leads nowhere, or None if the file cannot be read."""
+    """Return where the first unit points, _NO_PLACE if it points nowhere, or None if the file cannot be read."""
     try:
         opened = fs.open(file.path)
         try:

@@ -3,7 +3,7 @@
 Recovery, rebuild and :mod:`gantrymq.store.reput` give :class:`QueueDispatcher` batch after batch, in the order of the
 log.
 
-No CRC covers the queue offset of a record. One flipped bit of it must neither shift the messages behind it nor create a
+No CRC covers the queue offset of a record. One flipped bit of it must neither shift the messages after it nor create a
 queue of a billion empty slots. The rules, in the order of the log:
 
 - The offsets of a queue rise by one. A record that breaks the order while the next one does not is wrong. If the next
@@ -80,11 +80,10 @@ def repaired_offsets(offsets: Int64s, phy_offsets: Int64s, expected: int | None)
 
 
 def going_on(offsets: Int64s, phy_offsets: Int64s, begins: Int64s, expected: Int64s) -> NDArray[np.bool_]:
-    """Return, for many queues at once, which simply go on, so that :func:`repaired_offsets` would repair nothing
-    (bool).
+    """Return which of many queues simply continue, so that :func:`repaired_offsets` would repair nothing (bool).
 
-    The records are grouped by queue; queue i begins at index ``begins[i]``. A queue with ``expected`` -1 does not go
-    on.
+    The records are grouped by queue; queue i begins at index ``begins[i]``. A queue with ``expected`` -1 never
+    qualifies.
     """
     lengths = np.diff(begins, append=len(offsets))
     as_expected = offsets - np.arange(len(offsets)) == np.repeat(expected - begins, lengths)
@@ -107,7 +106,7 @@ def _origin_of_first(origins: Int64s, possible: NDArray[np.bool_], phy_offsets: 
 
 
 def _is_of_another(offsets: Int64s, row: int, expected: int) -> bool:
-    """Whether the record at ``row`` is of another queue: behind it, the queue continues with ``expected``.
+    """Whether the record at ``row`` is of another queue: after it, the queue continues with ``expected``.
 
     The record and those that continue its offsets are skipped. If the queue continues their offsets later, they are
     right, and the record with ``expected`` is the misplaced one.
@@ -226,7 +225,10 @@ class QueueDispatcher:
                 self._ends[number] = max(queue.max_physic_offset, deleted.get(queue.topic, -1))
 
     def _go_on(self, grouped: QueueUnits, numbers: Int64s) -> Int64s:
-        """Append the units of queues that simply go on, checked together. Returns the numbers of the other queues."""
+        """Append the units of queues that simply continue, checked together.
+
+        Returns the numbers of the other queues.
+        """
         begins, ends = grouped.starts[numbers], grouped.starts[numbers + 1]
         queues = [self._by_number[number] for number in numbers.tolist()]
         expected = np.array([queue.next_offset if queue else -1 for queue in queues], np.int64)
@@ -269,8 +271,9 @@ def append_units(
 ) -> None:
     """Append units ``begin`` to ``end``, all of ``queue`` and of one batch, run by run of consecutive queue offsets.
 
-    ``begin_of(topic, queue_id)`` returns where unit 0 leads in the old files that a rebuild replaces. It is called if a
-    record says offset 0 and the next one does not say 1: if it returns that record's offset, the queue restarted there.
+    ``begin_of(topic, queue_id)`` returns where unit 0 points in the old files that a rebuild replaces. It is called if
+    a record says offset 0 and the next one does not say 1: if it returns that record's offset, the queue restarted
+    there.
 
     Raises DiskFullError, and QueueGapError without ``fill_gaps``.
     """
@@ -289,7 +292,7 @@ def append_units(
             queue.destroy()
             append_units(queue, grouped, begin + int(anew[0]), end, fill_gaps=fill_gaps)
             return
-    if offsets is claimed and expected is not None:  # all go on from the end of the queue
+    if offsets is claimed and expected is not None:  # all offsets continue from the end of the queue
         cuts = [begin, end]
     else:
         cuts = [begin, *(np.flatnonzero(np.diff(offsets) != 1) + begin + 1).tolist(), end]
@@ -336,6 +339,6 @@ def _passed_over(grouped: QueueUnits, start: int, stop: int, first: int) -> Iter
 
 
 def _units(grouped: QueueUnits, start: int, stop: int) -> tuple[memoryview, Int64s, int]:
-    """Return the units, the store times of their records, and the physical offset behind the last of these."""
+    """Return the units, the store times of their records, and the physical offset after the last of these."""
     units = grouped.units[start * UNIT_SIZE : stop * UNIT_SIZE].data
     return units, grouped.store_times_ms[start:stop], int(grouped.phy_offsets[stop - 1] + grouped.sizes[stop - 1])

@@ -1,14 +1,14 @@
-"""Checks whether the newest files of the commit log are missing: the last one is full, and something leads behind it.
+"""Checks whether the newest files of the commit log are missing: the last one is full, and something points past it.
 
 The usual cause: a writer continued in another directory of the log (a second path of storePathCommitLog, a new disk),
-and a later start gets only the first. A recovery would take the log for shorter than it is, cut the queues, and assign
-their offsets again. RocketMQ 5.5.0 does that.
+and a later start is given only the first. A recovery would treat the log as shorter than it is, cut the queues, and
+assign their offsets again. RocketMQ 5.5.0 does that.
 
 A kill or a power cut leaves a different state. The name of a new log file is durable before its first record. Before a
-recovery removes log files, it makes durable that no queue leads into them. So if the last file is full (its records are
-whole up to a blank at its end), the next one is missing, and a queue's unit or the checkpoint leads behind it, then the
-next one existed. If the last file is not full, a power cut may have interrupted a recovery. In a store that was closed
-this is impossible: there it is enough that two things that lead behind the last file agree, so that it is not one
+recovery removes log files, it makes durable that no queue points into them. So if the last file is full (its records
+are whole up to a blank at its end), the next one is missing, and a queue's unit or the checkpoint points past it, then
+the next one existed. If the last file is not full, a power cut may have interrupted a recovery. In a store that was
+closed this is impossible: there it is enough that two things that point past the last file agree, so that it is not one
 damaged number.
 
 Thread rule: plain functions.
@@ -38,13 +38,13 @@ from gantrymq.store.queue.consume_queue import UNIT_DTYPE
 from gantrymq.store.queue.queue_listing import ListedQueue
 from gantrymq.store.remedies import ACCEPT
 
-_BESIDE_BODY_BYTES = 128 << 10  # of a record: topic, properties, and the blank behind it
+_BESIDE_BODY_BYTES = 128 << 10  # of a record: topic, properties, and the blank after it
 _MOST_UNITS = 4096  # examined per queue, where units must agree
 _BATCH_RECORDS = 4096
 
 
 class _Behind(NamedTuple):
-    """The units [begin, end) of one queue that lead behind the log. ``last`` is the last of them."""
+    """The units [begin, end) of one queue that point past the log. ``last`` is the last of them."""
 
     directory: Path
     begin: int
@@ -59,7 +59,7 @@ def missing_end(
     queues: Iterable[ListedQueue],
     config: MessageStoreConfig,
 ) -> MissingLogEndError | None:
-    """Return the error that describes missing files behind the last of ``files``, or None without evidence for them.
+    """Return the error that describes missing files after the last of ``files``, or None without evidence for them.
 
     ``config`` has the sizes of files. Raises StorePermissionError.
     """
@@ -161,7 +161,7 @@ def _is_full(fs: FileSystem, paths: StorePaths, last: OffsetFile, config: Messag
 
 
 def _units_behind(fs: FileSystem, queues: Iterable[ListedQueue], end: int, file_size: int) -> Iterator[_Behind]:
-    """Yield, for each queue whose last unit leads behind ``end``, its units that do."""
+    """Yield, for each queue whose last unit points past ``end``, its units that do."""
     for _, directory, files in queues:
         found = [one for one in files if one.size_bytes == file_size]
         try:
@@ -202,7 +202,7 @@ def _leads_behind(unit: QueueEntry, end: int) -> bool:
 def _first_where(file: File, count: int, is_so: Callable[[QueueEntry], bool]) -> int:
     """Return the first of ``count`` units for which ``is_so`` holds, or ``count`` if there is none.
 
-    ``is_so`` must hold for all units behind that one.
+    ``is_so`` must hold for all units after that one.
     """
     low, high = 0, count
     while low < high:
@@ -216,7 +216,7 @@ def _unit(file: File, number: int) -> QueueEntry:
 
 
 def _agree(fs: FileSystem, behind: Sequence[_Behind], page: Checkpoint, end: int, file_size: int) -> bool:
-    """Whether a unit leads exactly to the end of the log, joins another unit, or is the last one by the checkpoint."""
+    """Whether a unit points exactly to the end of the log, joins another unit, or is the last one by the checkpoint."""
     places = []
     for one in behind:
         begin, stop = one.begin * UNIT_SIZE, min(one.end, one.begin + _MOST_UNITS) * UNIT_SIZE

@@ -5,8 +5,8 @@ empty log, and a recovery would drop its queues and its index. A file that is mi
 small scale. Such a store opens for writing only with acceptMissingCommitLog=true. A file that is missing in the middle
 then becomes one blank, which RocketMQ and this store both skip. RocketMQ 5.5.0 opens such a store without a warning.
 
-The oldest files need care. Retention removes them and leaves queue units that lead to them. A log directory that is not
-mounted looks the same, except for the time: retention removes what is older than fileReservedTime, and the records
+The oldest files need care. Retention removes them and leaves queue units that point to them. A log directory that is
+not mounted looks the same, except for the time: retention removes what is older than fileReservedTime, and the records
 before the log's first record were stored shortly before it. A full disk makes retention remove younger files, so the
 time alone does not prove damage. A directory that the settings name and that holds no file does.
 
@@ -127,7 +127,7 @@ def _first_stored_ms(fs: FileSystem, path: Path) -> int | None:
 
 
 def _queue_in_front(fs: FileSystem, queues: Iterable[ListedQueue], begin: int) -> Path | None:
-    """Return the directory of a queue whose first unit leads before ``begin``, or None."""
+    """Return the directory of a queue whose first unit points before ``begin``, or None."""
     for _, directory, files in queues:
         if not files:
             continue
@@ -334,7 +334,7 @@ def _missing_end(
     queues: Iterable[ListedQueue],
     config: MessageStoreConfig,
 ) -> Iterator[MissingLogError]:
-    """Yield the error if the log ends too early, by what leads behind its last file.
+    """Yield the error if the log ends too early, by what points past its last file.
 
     A directory without files comes first.
     """

@@ -1,6 +1,6 @@
 """Completes a reader's private view of a store with missing files, over the overlay file system. Nothing is written.
 
-In the commit log a missing file becomes one blank. A file of a wrong length gets the right length, with a blank behind
+In the commit log a missing file becomes one blank. A file of a wrong length gets the right length, with a blank after
 its last record. Of two files with one name in two directories, one is used. In a consume queue the units from a missing
 file on are made again from the commit log.
 """
@@ -61,7 +61,7 @@ def fill_view(
 
 
 def end_short_files(log: CommitLog, problems: Iterable[StoreError]) -> None:
-    """End the files that were too short with a blank, except the last file, so that the log goes on behind them.
+    """End the files that were too short with a blank, except the last file, so that the log continues after them.
 
     A record that was cut by the end of its file is zeroed: with zeros in place of its last bytes it would look whole.
     """
@@ -162,7 +162,7 @@ def _problem(
 
 
 def _last_phy_offset(fs: OverlayFileSystem, files: list[OffsetFile]) -> int:
-    """Return where the last unit of these files leads, or 0 if it leads nowhere."""
+    """Return where the last unit of these files points, or 0 if it points nowhere."""
     if not files:
         return 0
     file = fs.open(files[-1].path)

@@ -3,7 +3,7 @@
 ======  ===========  ==================================================================================
 rule    last exit    the start file is
 ======  ===========  ==================================================================================
-5.5.0   clean        the newest whose first offset is not behind the last record that a queue leads to
+5.5.0   clean        the newest whose first offset is not after the last record that a queue points to
 5.5.0   abnormal     the newest whose first offset ≤ checkpoint.logicsPhysicalOffset; if that is 0,
                      the newest whose first storeTimestamp ≤ checkpoint.logicsMsgTimestamp
 4.x     clean        the third from the end (``recoverLastFiles``)
@@ -13,7 +13,7 @@ rule    last exit    the start file is
 With messageIndexSafe the first storeTimestamp must also be ≤ checkpoint.indexMsgTimestamp. If no file fits, recovery
 begins with the first file. RocketMQ examines at most ten files, and so loses messages of larger stores whose queues are
 gone; here that limit (commitLogRecoverMaxNum) is off unless it is set. Beyond RocketMQ, after an abnormal exit the file
-must also not begin behind the last record that a queue leads to: a checkpoint that is ahead of its queues is not
+must also not begin after the last record that a queue points to: a checkpoint that is ahead of its queues is not
 believed.
 
 Source: CommitLog.recoverNormally, recoverAbnormally and isMappedFileMatchedRecover; the articles for 4.x.

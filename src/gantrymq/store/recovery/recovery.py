@@ -1,7 +1,7 @@
 """Recovers a store after any exit of the last writer: makes queues and index agree with the commit log.
 
 The steps are RocketMQ's: find the end of every queue; choose the file to begin with (``recover_start``); read forward
-with CRC checks and dispatch what queues and index miss. The first invalid record ends the log. Everything behind it is
+with CRC checks and dispatch what queues and index miss. The first invalid record ends the log. Everything after it is
 removed from the log and from the queues. The last step corrects the queues' first offsets. An empty log drops the
 queues.
 
@@ -236,7 +236,7 @@ class Recovery:
                 begin = max(begin, log_min)
 
     def _vouch_no_further_than(self, rule: StartRule, chosen: int) -> None:
-        """Lower the checkpoint to the chosen file, because the units behind it are rewritten.
+        """Lower the checkpoint to the chosen file, because the units after it are rewritten.
 
         After a power cut in the meantime, the next recovery must not begin later than this one.
         """
@@ -247,7 +247,7 @@ class Recovery:
             self.checkpoint.queues_end_at(files[chosen].file_from_offset, first.store_timestamp_ms if first else 0)
 
     def _is_true(self, queue: ConsumeQueue, queue_offset: int) -> bool:
-        """Whether a unit leads to its own record, or to a part of the log that was removed."""
+        """Whether a unit points to its own record, or to a part of the log that was removed."""
         entry = queue.entry(queue_offset)
         if entry is None or entry.phy_offset < self.log.min_offset:
             return entry is not None
@@ -343,7 +343,7 @@ class Recovery:
         self.queues.truncate(end)
         self.checkpoint.log_ended_at(end)
         if self.log.queue.had_empty_file or self.log.queue.files[-1].file_from_offset > end:
-            self.queues.flush()  # a queue that leads behind the last file counts as a sign of missing log files
+            self.queues.flush()  # a queue that points past the last file counts as a sign of missing log files
         report.cut_bytes = self._dirty_bytes(report, end)
         wipe = not self.last_exit_ok or report.stop_reason is not StopReason.ZEROS
         self.log.queue.drop_empty()
@@ -356,9 +356,7 @@ class Recovery:
             self.index_dispatcher.log_ended_at(end)
 
     def _dirty_bytes(self, report: RecoveryReport, end: int) -> int:
-        """Return how many bytes the log has behind ``end``, up to the last non-zero one; 0 if the log ended in
-        zeros.
-        """
+        """Return how many bytes the log has after ``end``, up to the last non-zero one; 0 if the log ended in zeros."""
         file = self.log.queue.find(end)
         if file is None or report.stop_reason in (StopReason.NONE, StopReason.ZEROS):
             return 0
@@ -370,7 +368,7 @@ class Recovery:
 def index_begin(report: RecoveryReport, index: IndexService, dropped: list[tuple[Path, int]], log: CommitLog) -> int:
     """Return the physical offset from which the log must be indexed.
 
-    After a clean exit that is behind the record that the newest unit leads to, except for the first record, as in
+    After a clean exit that is after the record that the newest unit points to, except for the first record, as in
     RocketMQ. Otherwise it is the begin of what was dropped, or of what is read again. An index without any file was
     lost and is made from the whole log.
     """
@@ -379,6 +377,6 @@ def index_begin(report: RecoveryReport, index: IndexService, dropped: list[tuple
         return max(min([begin for _, begin in dropped], default=behind_queues), log.min_offset)
     if not index.files and not dropped:
         return log.min_offset
-    # A power cut may have removed the last file entirely. Then everything behind the remaining files is missing.
+    # A power cut may have removed the last file entirely. Then everything after the remaining files is missing.
     held = [index.end_phy_offset] if index.files else []
     return max(min([begin for _, begin in dropped] + held + [report.start_offset]), log.min_offset)
