@@ -191,9 +191,7 @@ def large_registrations(target: Target) -> None:
 
 
 def brokers_that_leave(target: Target) -> None:
-    """2,000 brokers with the same 200 topics that register on one connection, whose cluster is listed, and
-    disconnect.
-    """
+    """2,000 brokers with the same 200 topics register on one connection, their cluster is listed, and they leave."""
     table = ",".join(f'"same{one}":{{"topicName":"same{one}"}}' for one in range(200))
     body = f'{{"topicConfigSerializeWrapper":{{"topicConfigTable":{{{table}}}}}}}'.encode()
     while True:

@@ -61,9 +61,7 @@ def _turned(rows: list[tuple[str, str, str, bytes]]) -> list[tuple[str | bytes, 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The result: all of the ``stored`` rows are there exactly once, of which ``acknowledged`` had been
-    acknowledged.
-    """
+    """The result: all ``stored`` rows are there exactly once; ``acknowledged`` of them had been acknowledged."""
 
     stored: int
     acknowledged: int

@@ -20,8 +20,9 @@ def all_races(track: Track) -> Iterator[Race]:
 
 
 def chosen(track: Track, words: tuple[str, ...]) -> list[Race]:
-    """The races whose name holds one of ``words`` in any case, with only the matching figures; all races
-    without words.
+    """The races whose name holds one of ``words`` in any case, with only the matching figures.
+
+    Without words, all races.
     """
     races = []
     for race in all_races(track):

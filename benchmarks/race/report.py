@@ -134,8 +134,9 @@ def save_plot(outcomes: Sequence[Outcome], path: Path) -> None:
 
 
 def save_growth_plot(growth: Sequence[dict[str, float]], path: Path) -> None:
-    """Save each cost over the size of the store, with axes from zero, as SVG. Raises ModuleNotFoundError without
-    altair.
+    """Save each cost over the size of the store, with axes from zero, as SVG.
+
+    Raises ModuleNotFoundError without altair.
     """
     import altair as alt
 

@@ -16,8 +16,9 @@ from benchmarks.race.races.growth import Costs
 
 @dataclass
 class Result:
-    """The outcomes and costs of a run. ``described`` is the machine (:func:`benchmarks.race.machine.describe`) and the
-    options.
+    """The outcomes and costs of a run.
+
+    ``described`` is the machine (:func:`benchmarks.race.machine.describe`) and the options.
     """
 
     described: dict[str, Any]

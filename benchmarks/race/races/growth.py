@@ -51,8 +51,9 @@ def _ours(store: Path) -> Costs:
 
 
 def _theirs(track: Track, store: Path) -> Costs:
-    """Measure RocketMQ. The store is left as after a kill, for our recovery; RocketMQ's load alone creates no abort
-    file.
+    """Measure RocketMQ, and leave the store as after a kill, for our recovery.
+
+    RocketMQ's load alone creates no abort file.
     """
     closed = track.other.run("recover-time", store)
     (store / ABORT).touch()

@@ -12,9 +12,7 @@ _FLUSH_AT_BYTES = 1 << 18
 
 
 def json_line(fields: Mapping[str, object]) -> bytes:
-    r"""One object as a line. Bytes of a file name that are not UTF-8, which JSON cannot hold, are written as
-    ``\xe9``.
-    """
+    r"""One object as a line. A byte of a file name that is not UTF-8 is written as ``\xe9``."""
     try:
         return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:  # such names are rare, so the normal path does not check for them

@@ -42,8 +42,9 @@ Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Say on stderr wh
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """The settings of ``-c`` and ``--set``, and methods that pick those of each part. ``config_file`` is that of
-    ``-c``.
+    """The settings of ``-c`` and ``--set``, and methods that pick those of each part.
+
+    ``config_file`` is that of ``-c``.
     """
 
     entries: Mapping[str, str]

@@ -34,8 +34,9 @@ class Server(Protocol):
 
 
 def serve_until_stopped(server: Server, *, json: bool, verbose: bool) -> None:
-    """Return after a clean shutdown. A second signal ends the process at once; the store then recovers at its next
-    start.
+    """Serve, and return after a clean shutdown.
+
+    A second signal ends the process at once; the store then recovers at its next start.
     """
     from gantrymq.remoting.transport.event_loop import new_event_loop
 

@@ -34,8 +34,9 @@ _QUEUES = ("consumequeue", "consumequeue_ext", "index")
 
 
 def next_steps(path: Path, damaged: Collection[tuple[Kind, Path]], outlook: Outlook | None) -> list[tuple[str, str]]:
-    """(label, text) of the command that helps, and of what others would cost. ``damaged`` has the findings' kind and
-    file.
+    """(label, text) of the command that helps, and of what others would cost.
+
+    ``damaged`` has the kind and the file of each finding.
     """
     is_log = any(kind.value.startswith(_OF_LOG) or _is_file_of(_LOG, kind, file) for kind, file in damaged)
     is_queues = any(kind.value.startswith(_OF_QUEUES) or _is_file_of(_QUEUES, kind, file) for kind, file in damaged)

@@ -75,8 +75,9 @@ class LogFile:
             view, position = view[count:], position + count
 
     def read_readable(self, position: int, size: int) -> bytearray:
-        """Read ``size`` bytes from ``position`` on, fewer at the end of the file; blocks with a bad sector read as
-        zeros.
+        """Read ``size`` bytes from ``position`` on, fewer at the end of the file.
+
+        Blocks with a bad sector read as zeros. Raises StoreError.
         """
         data = bytearray(size)
         at = 0

@@ -155,8 +155,9 @@ _OF_PATHS = ("message_index_enable", "retired_brokers", "store_path_commit_log")
 
 
 def report_idle(given: Mapping[str, tuple[str, str]], fields: Collection[str], reason: str) -> None:
-    """Log the given options among ``fields``, which have no effect here. They are allowed, so that reads can share
-    options.
+    """Log the given options among ``fields``, which have no effect here.
+
+    They are allowed, so that reads can share options.
     """
     for field in fields:
         if field in given:

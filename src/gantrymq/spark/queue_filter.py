@@ -43,9 +43,7 @@ class QueueFilter:
         self.without_queue: list[tuple[str, int]] = []
         """Queues of selected topics that occur in records and that the store does not have."""
         self.behind_end: dict[int, int] = {}
-        """Queues that end although the log has later messages of them: queue number to the last offset of those
-        messages.
-        """
+        """Queue numbers whose queue ends although the log has later messages of it, with the last of their offsets."""
         self.topics = texts_array([])
         """By queue number: the topic as rows show it."""
 

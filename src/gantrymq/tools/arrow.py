@@ -34,8 +34,9 @@ from gantrymq.model.size import MAX_DECOMPRESSED_BODY_SIZE
 
 
 class ValueBuffer:
-    """A buffer of at least ``size`` elements of ``dtype``: ``array`` is its writable numpy view, ``arrow`` its Arrow
-    view.
+    """A buffer of at least ``size`` elements of ``dtype``.
+
+    ``array`` is its writable numpy view, ``arrow`` its Arrow view.
     """
 
     def __init__(self, size: int, dtype: type[np.generic]) -> None:
@@ -274,8 +275,9 @@ class ArrowBatches:
         self._builders = [self._builder(field) for field in schema]
 
     def convert(self, batch: LogBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of ``batch`` in order, in several parts if bodies were decompressed. Raises
-        CorruptRecordError.
+        """Yield the rows of ``batch`` in order, in several parts if bodies were decompressed.
+
+        Raises CorruptRecordError if there is no ``refuse``.
         """
         parts: Iterable[tuple[LogBatch, pa.Array | None]] = [(batch, None)]
         if None in self._builders:

@@ -198,8 +198,9 @@ def _texts(times: pa.Array) -> pa.Array:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Make a row fit for JSON: a UTF-8 body goes to ``body``, any other in base64 to ``body_base64``; the other is
-    null.
+    """Make a row fit for JSON.
+
+    A UTF-8 body goes to ``body``, any other in base64 to ``body_base64``; the other one is null.
     """
     body, row["body_base64"] = row["body"], None
     try:

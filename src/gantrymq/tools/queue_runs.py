@@ -295,8 +295,10 @@ def _true_firsts(runs: Sequence[QueueRun], place_of: PlaceOf) -> list[int]:
 
 
 def _of_only(run: QueueRun, place_of: PlaceOf) -> int:
-    """The true offset of a queue's only record: an offset whose unit points to it, and which is 0 or differs in one
-    bit.
+    """The true offset of a queue's only record.
+
+    It is the first of these whose unit points to the record: the record's own, 0, and those that differ in one bit.
+    Without such a unit it is the record's own.
     """
     offsets = (run.begin, 0, *(run.begin ^ 1 << bit for bit in range(_OFFSET_BITS)))
     return next((offset for offset in offsets if place_of(offset) == run.phy_offset), run.begin)

@@ -50,8 +50,9 @@ class Mount:
         return cls(Location(directories[0], None, directories if len(directories) > 1 else ()), marks, end)
 
     def require(self, items: Sequence[object] = ()) -> None:
-        """Raise StoreError if this host has another log or lacks a directory. ``items`` that are log files are checked
-        too.
+        """Raise StoreError if this host has another log or lacks a directory.
+
+        ``items`` that are log files are checked too.
         """
         for token in self.tokens:
             if not token.exists():

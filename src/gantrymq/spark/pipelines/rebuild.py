@@ -52,8 +52,9 @@ _ENTRIES = "entries"
 
 @dataclass(frozen=True, slots=True)
 class _FileRead:
-    """What a task found in one log file; ``last_record`` is (store time in ms, physical offset) of the last with a
-    unit.
+    """What a task found in one log file.
+
+    ``last_record`` is (store time in ms, physical offset) of the last record with a unit.
     """
 
     base: int

@@ -100,8 +100,9 @@ class ClusterOrigin:
         return low + bisect_left(range(low, high), timestamp_ms, key=lambda offset: _stored_ms(client, queue, offset))
 
     def advance(self, start: Offsets, latest: Offsets, rows: int) -> Offsets:
-        """Offsets between both that leave ``rows`` messages in front, divided in proportion to each queue's waiting
-        messages.
+        """Offsets between both that leave ``rows`` messages in front.
+
+        The messages are divided in proportion to the waiting messages of each queue.
         """
         waiting = {key: max(latest.get(key, low) - low, 0) for key, low in start.items()}
         return {key: start[key] + count for key, count in split_proportionally(waiting, rows).items()}

@@ -177,9 +177,7 @@ class _IndexFile:
         return None
 
     def _follow(self, wanted: int, count: int, places: list[int]) -> bool:
-        """Add the physical offsets of a hash to ``places``. Returns False if its chain is broken or too long to be of
-        use.
-        """
+        """Add the physical offsets of a hash to ``places``; returns False if its chain is broken or too long."""
         slot = wanted % self._slots
         number = self._slot(slot)
         for _ in range(self._most_steps):

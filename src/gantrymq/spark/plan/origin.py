@@ -47,8 +47,9 @@ class Origin(Protocol):
         ...
 
     def marks(self, offsets: Offsets, before: Marks) -> Marks:
-        """Marks by which a later refresh recognizes the logs, which were read up to ``offsets``; ``before`` are earlier
-        marks.
+        """Marks by which a later refresh recognizes the logs, which were read up to ``offsets``.
+
+        ``before`` are earlier marks.
         """
         ...
 

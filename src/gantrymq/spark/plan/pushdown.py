@@ -101,8 +101,9 @@ def _values(one: Filter) -> frozenset[Any] | None:
 
 
 def _keys(one: Filter) -> tuple[frozenset[str], ...]:
-    """The keys that a record must have, as for RowFilter. Spark compares whole lists; an empty list gives no
-    condition.
+    """The keys that a record must have, as for RowFilter.
+
+    Spark compares whole lists; an empty list gives no condition.
     """
     if isinstance(one, EqualTo | EqualNullSafe) and one.value:
         return tuple(frozenset([key]) for key in one.value if key is not None)

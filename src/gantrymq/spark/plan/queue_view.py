@@ -67,8 +67,9 @@ class QueueView:
         return unit is not None and unit.size_bytes == BLANK_UNIT_SIZE
 
     def phy_offsets(self, low: int, high: int) -> NDArray[np.int64]:
-        """The physical offsets (int64, rising) of the messages of [low, high); empty slots have that of the one in
-        front.
+        """The physical offsets (int64, rising) of the messages of [low, high).
+
+        An empty slot has the offset of the message in front of it.
         """
         parts: list[NDArray[np.int64]] = [
             units["phy_offset"].astype(np.int64) for units in self._stored_units(low, high)
@@ -80,8 +81,9 @@ class QueueView:
         return np.maximum.accumulate(places)
 
     def sizes(self, low: int, high: int, tail_sizes: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> Any:
-        """The sizes in bytes (int64) of the records of [low, high); 0 for empty slots. ``tail_sizes`` gives those of
-        the tail.
+        """The sizes in bytes (int64) of the records of [low, high); 0 for empty slots.
+
+        ``tail_sizes`` gives the sizes of records in the tail.
         """
         parts: list[NDArray[np.int64]] = []
         for units in self._stored_units(low, high):
@@ -101,7 +103,5 @@ class QueueView:
             at += len(units)
 
     def first_at(self, phy_offset: int, low: int, high: int) -> int:
-        """The first queue offset of [low, high) whose message lies at or behind ``phy_offset``; ``high`` if there is
-        none.
-        """
+        """The first queue offset of [low, high) whose message lies at or behind ``phy_offset``, else ``high``."""
         return low + bisect_left(range(low, high), phy_offset, key=self.phy_offset)

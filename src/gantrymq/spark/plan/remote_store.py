@@ -179,9 +179,7 @@ class RemoteStore:
         return _NEVER_MS if message is None else message.store_timestamp_ms
 
     def record_at_or_after(self, phy_offset: int) -> int:
-        """The physical offset of the first queue record at or behind ``phy_offset``; the file's end if there is
-        none.
-        """
+        """The physical offset of the first queue record at or behind ``phy_offset``, else the file's end."""
         found = [queue.real_entry(queue.find_first(phy_offset)) for queue in self.consume_queues]
         file_end = phy_offset - phy_offset % self.log.file_size + self.log.file_size
         places = sorted(unit.phy_offset for unit in found if unit is not None and unit.phy_offset < file_end)

@@ -138,8 +138,9 @@ class StoreOrigin:
                 self._views[broker] = StoreView(store, skips_lost=not options.fail_on_data_loss)
 
     def _require_stores(self, known: Iterable[str], there: Iterable[str]) -> None:
-        """Raise NotAStoreError if a store that was read before is missing: its new messages would be skipped
-        silently.
+        """Raise NotAStoreError if a store that was read before is missing.
+
+        Otherwise its new messages would be skipped without an error.
         """
         gone = sorted(set(known) - set(there) - set(self._options.retired_brokers))
         if gone:

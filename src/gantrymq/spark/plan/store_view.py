@@ -276,9 +276,7 @@ class StoreView:
         return _NEVER_MS if message is None else message.store_timestamp_ms
 
     def record_at_or_after(self, phy_offset: int) -> int:
-        """The physical offset of the first record at or behind ``phy_offset``; the end of its file if that is
-        unknown.
-        """
+        """The physical offset of the first record at or behind ``phy_offset``; if unknown, its file's end."""
         if phy_offset >= self._tail.begin:
             parts = self._tail.phy_offsets
             at = bisect_left(parts, phy_offset, key=lambda part: int(part[-1]))
@@ -405,8 +403,9 @@ class StoreView:
             return []
 
     def _marks(self, file: LogFile, piece: LogPiece, stop: int) -> tuple[LogMark, ...]:
-        """Marks of both ends of a piece; on a remote file system, where each costs a request, of its file's
-        beginning.
+        """The marks of both ends of a piece.
+
+        On a remote file system, where each mark costs a request, it is one mark of the beginning of the file.
         """
         if piece.location.uri is not None:
             if piece.base not in self._file_marks:

@@ -152,8 +152,9 @@ class _SliceReader:
 
 
 def _says_gone(error: MQBrokerError) -> bool:
-    """Whether a broker's error means that the topic or queue does not exist. 4.x and 5.x have different codes
-    for it.
+    """Whether a broker's error means that the topic or queue does not exist.
+
+    RocketMQ 4.x and 5.x have different codes for it.
     """
     return error.response_code == ResponseCode.TOPIC_NOT_EXIST or re.match(_NO_SUCH_QUEUE, error.remark) is not None
 

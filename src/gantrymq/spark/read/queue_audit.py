@@ -109,8 +109,9 @@ class QueueAudit:
         self._queues: dict[tuple[str | None, int], _Queue] = {}
 
     def take(self, keys: Keys, batch: LogBatch) -> dict[int, str]:
-        """Note the records of a batch, whose queues are indexes into ``keys``. Returns the rows that do not count, with
-        reasons.
+        """Note the records of a batch, whose queues are indexes into ``keys``.
+
+        Returns the rows that do not count, with the reasons.
         """
         doubles = {}
         places, sizes = batch.row(codes.PHY_OFFSET), batch.row(codes.SIZE)
@@ -180,9 +181,7 @@ class _Queue:
         self.next_offset = high
 
     def why_not(self, offset: int, place: int) -> str | None:
-        """The reason for which the record at ``place`` is not the message at ``offset`` that it claims to be,
-        or None.
-        """
+        """Why the record at ``place`` is not the message at ``offset`` that it claims to be; None if it is."""
         if self._is_remote and not self._segments:  # nothing contradicts it, and reading a unit is a request
             return None
         try:

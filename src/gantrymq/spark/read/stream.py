@@ -65,8 +65,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(began, self._origin.marks(began, {}))
 
     def _require_limits(self) -> None:
-        """Raise GantrymqError for options that this PySpark cannot apply. Called early: 4.0 and 4.1 would hide a later
-        error.
+        """Raise GantrymqError for options that this PySpark cannot apply.
+
+        Call it early: PySpark 4.0 and 4.1 hide errors that are raised later.
         """
         limits = self._options.stream_limits
         if limits and not has_stream_limits():

@@ -42,8 +42,9 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The last batch of a writer whose rows are all in the store. ``query`` is None outside of a stream, or if
-    unrecorded.
+    """The last batch of a writer whose rows are all in the store.
+
+    ``query`` is None outside of a stream, or if it was not recorded.
     """
 
     batch: int = -1

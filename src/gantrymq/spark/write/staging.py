@@ -107,8 +107,9 @@ def finished(store: Path, app: str, batch: int) -> list[Path]:
 
 
 def require_staged(store: Path, app: str, batch: int, files: Iterable[Path]) -> None:
-    """Raise StoreError if a file of a batch is missing or damaged: a commit that began without it could never be
-    finished.
+    """Raise StoreError if a file of a batch is missing or damaged.
+
+    A commit that began without it could never be finished.
     """
     for path in files:
         if not path.exists():

@@ -114,8 +114,9 @@ class StoreSink:
             )
 
     def _tell_of_repeat(self, app: str, batch: int, files: Sequence[Path], before: Committed) -> None:
-        """Log that the rows of a batch are not put again; a warning if they cannot be the rows that are in the
-        store.
+        """Log that the rows of a batch are not put again.
+
+        It is a warning if the rows cannot be those that are in the store.
         """
         rows = sum(table.num_rows for table in staged_tables(path for path in files if path.exists()))
         is_same = (batch, rows) == (before.batch, before.rows)
@@ -184,8 +185,9 @@ class StoreSink:
 
 @contextmanager
 def _saying_what_follows(ledger: Ledger, files: Sequence[Path]) -> Iterator[None]:
-    """Add a note to an error that a begun write is not undone by it, because running the job again would seem
-    natural.
+    """Add a note to an error that it does not undo a write that was begun.
+
+    Without the note, running the job again would seem natural, and would store the rows twice.
     """
     try:
         yield

@@ -43,8 +43,9 @@ SHOWN = 4096
 
 @dataclass(slots=True)
 class Strays:
-    """(file, entry number) of entries that did not match in their position. The first KEPT are kept, all are
-    counted.
+    """(file, entry number) of entries that did not match in their position.
+
+    The first KEPT are kept, all are counted.
     """
 
     places: list[tuple[int, int]] = field(default_factory=list)
@@ -225,8 +226,9 @@ class IndexCheck:
 
     @property
     def begins_ms(self) -> list[int]:
-        """The base time of each file's entries in ms; -1 if :meth:`see_file` found it wrong, -2 for unreadable
-        pages.
+        """The base time of each file's entries in ms.
+
+        -1: :meth:`see_file` found it wrong. -2: the file has unreadable pages.
         """
         return [file.begin_ms for file in self._files]
 

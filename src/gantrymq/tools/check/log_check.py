@@ -133,9 +133,7 @@ class LogCheck:
         return self._files[at] if at >= 0 and phy_offset < self._files[at].end else None
 
     def begins_at(self, files: list[LogFile]) -> None:
-        """Raise ``min_offset`` to the first of these files: a writer's retention has deleted what was in front
-        of it.
-        """
+        """Raise ``min_offset`` to the first of these files, after a writer's retention deleted earlier ones."""
         self.min_offset = max(self.min_offset, files[0].base if files else self.min_offset)
 
     # The files

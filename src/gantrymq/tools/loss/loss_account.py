@@ -161,8 +161,9 @@ def forget_readable(account: LossAccount, result: ResultQueues, lookup: RecordLo
 
 
 def _has_flipped_crc(lookup: RecordLookup, place: int) -> bool:
-    """Whether the stored bodyCRC differs from the body's CRC in exactly one bit. A damaged body would differ in
-    many.
+    """Whether the stored bodyCRC differs from the body's CRC in exactly one bit.
+
+    A damaged body would change many bits of its CRC.
     """
     found = lookup.record(place)
     if found is None:

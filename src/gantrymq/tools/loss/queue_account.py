@@ -62,8 +62,9 @@ class DoubtfulUnits:
                 self._units[base, fault] = count + len(of_file), begin
 
     def found(self, first: int, end: int, *, is_closed: bool) -> Iterator[NotCompared]:
-        """Everything that was noted, by file. The result has messages in the slots [first, end); ``first`` is -1
-        without any.
+        """Everything that was noted, by file.
+
+        The result has messages in the slots [first, end); ``first`` is -1 without any.
         """
         files = self._files
         told: set[Path] = set()
@@ -230,8 +231,9 @@ class QueueAccount:
     def compare_slots(
         self, found: Mapping[tuple[str, int], QueueSlots], takes_queue: Callable[[str, int], bool]
     ) -> LossAccount:
-        """What ``found`` lacks, of the queues that ``takes_queue`` accepts. All units of ``found`` point to one
-        place.
+        """What ``found`` lacks, of the queues that ``takes_queue`` accepts.
+
+        All units of ``found`` point to one place, so places are not compared.
         """
         self._says_places = False
         for name in sorted(found.keys() | self._old_names()):

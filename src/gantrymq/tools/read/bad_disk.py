@@ -32,8 +32,9 @@ def ask_twice(ask: Callable[[], _Answer]) -> _Answer:
 
 
 def read_part(fs: FileSystem, path: Path, position: int, length: int) -> bytes:
-    """Read at most ``length`` bytes of a file, with one retry. Raises FileNotFoundError, DiskError, and what ``fs``
-    does.
+    """Read at most ``length`` bytes of a file, with one retry.
+
+    Raises FileNotFoundError, DiskError, and the other errors of ``fs``.
     """
 
     def read() -> bytes:

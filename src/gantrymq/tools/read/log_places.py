@@ -114,8 +114,9 @@ _HOUR_MS = 3_600_000
 def is_younger_than_retention(
     fs: FileSystem, files: Sequence[LogFile], config: MessageStoreConfig, clock: Clock
 ) -> bool:
-    """Whether the first record that is left is younger than fileReservedTime, so that retention deleted nothing
-    by age.
+    """Whether the first record that is left is younger than fileReservedTime.
+
+    Then retention by age cannot have deleted the messages in front of it.
     """
     for file in files if files and files[0].base else ():
         stored_ms = _first_stored_ms(fs, replace(file, size_bytes=min(file.size_bytes, _LOOK_BYTES)))

@@ -202,8 +202,9 @@ class ResultQueues:
 
 
 def end_of(fs: FileSystem, roots: Sequence[StorePaths], config: MessageStoreConfig, topic: str, queue_id: int) -> int:
-    """The queue offset behind the last unit of a queue, which is below one of ``roots`` at most; 0 if it is
-    below none.
+    """The queue offset behind the last unit of a queue; 0 if it is below none of ``roots``.
+
+    The queue is below one root at most.
     """
     end = 0
     for root in roots:
@@ -215,8 +216,9 @@ def end_of(fs: FileSystem, roots: Sequence[StorePaths], config: MessageStoreConf
 
 
 def queue_directories(fs: FileSystem, directory: Path) -> tuple[list[tuple[str, int, Path]], list[Path]]:
-    """(topic, queue id, directory) of every consume queue below ``directory``, sorted; and the paths of other
-    entries.
+    """The consume queues below ``directory``, and the paths of other entries.
+
+    Queues are (topic, queue id, directory), sorted.
     """
     queues, others = [], []
     for topic in fs.scan(directory):

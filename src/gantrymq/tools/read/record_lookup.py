@@ -58,9 +58,7 @@ class RecordLookup:
                 raws, held, begin = [], 0, number
 
     def record(self, phy_offset: int) -> tuple[bytes, Layout] | None:
-        """The bytes and the layout of the record at ``phy_offset``; None if no whole record begins there. Checks no
-        CRC.
-        """
+        """The bytes and the layout of the record at ``phy_offset``; None without a whole record. Checks no CRC."""
         raw = self._raw(phy_offset)
         layout = read_layout(memoryview(raw), 0, len(raw))
         return (raw, layout) if isinstance(layout, Layout) else None
@@ -167,8 +165,9 @@ class RecordsElsewhere:
     old_place: Callable[[str, int, int], int]
 
     def which(self, queue: QueueName, slots: Int64s, places: Int64s) -> NDArray[np.bool_]:
-        """Which of these units of ``queue`` (slots and physical offsets) lead to a record that is elsewhere in the
-        result.
+        """Which of these units of ``queue`` lead to a record that is elsewhere in the result.
+
+        The units are given by their slots and physical offsets.
         """
         claims = claims_at(self.lookup, places.tolist())
         found = np.zeros(len(slots), np.bool_)

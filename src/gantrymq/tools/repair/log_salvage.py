@@ -73,8 +73,9 @@ class LogCopy:
         self.position = 0
 
     def can_take(self, start: int, end: int) -> bool:
-        """Whether a record at [start, end) fits into its file, with room for the blank and for filler in front
-        of it.
+        """Whether a record at [start, end) fits into its file.
+
+        There must be room for the blank behind it, and for filler in front of it.
         """
         base = start - start % self._file_size
         before = self.position if self._file is not None and base == self._base else base
@@ -162,8 +163,9 @@ def encode_filler(phy_offset: int, size: int, store_ms: int, crc_size: int) -> b
 
 
 def end_file(fs: FileSystem, directory: Path, base: int, end: int, file_size: int) -> None:
-    """Write the blank at the physical offset ``end`` of the file of a copy, which is created if missing. Raises
-    DiskFullError.
+    """Write the blank at the physical offset ``end`` of the file of a copy.
+
+    The file is created if it is missing. Raises DiskFullError.
     """
     fs.make_directory(directory)
     file = fs.open(directory / offset_name(base), writable=True, create=True)

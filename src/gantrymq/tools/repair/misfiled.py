@@ -144,8 +144,9 @@ def by_holes(candidates: Sequence[Candidate], queues: Mapping[QueueName, QueueFi
 
 
 def _holes(files: QueueFiles) -> list[tuple[int, int, int]]:
-    """(slot, place in front, place behind) of each filled slot between two units, and of the slot behind the
-    last unit.
+    """(slot, place in front, place behind) of each hole of a queue.
+
+    Holes are filled slots between two units, and the slot behind the last unit.
     """
     units = as_units(files.units(files.first, files.end))
     real, places = units["size"] != BLANK_UNIT_SIZE, units["phy_offset"].astype(np.int64)
@@ -225,8 +226,9 @@ def of_other_places(
 
 
 def in_the_way(strays: Iterable[Stray], passed_over: Sequence[tuple[str, int, PassedOver]]) -> list[Superseded]:
-    """Strays that keep other records out of their queue, or are kept out: one record is wrong, and the others lie
-    right.
+    """Strays that keep other records out of their queue, or are kept out.
+
+    One of the records is wrong, and the others lie in the right place.
     """
     found = []
     for stray in strays:

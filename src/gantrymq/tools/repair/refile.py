@@ -119,8 +119,9 @@ class Refiling:
     def _by_holes(
         doubted: Sequence[Candidate], passed: Sequence[Candidate], queues: dict[QueueName, QueueFiles]
     ) -> list[Misfiled]:
-        """The ``doubted`` records that fit a hole. If two records claim one slot and both fit another, neither is
-        taken.
+        """The ``doubted`` records that fit a hole.
+
+        If two records claim one slot and both fit another, neither is taken.
         """
         rivals = []
         for one in passed:
@@ -184,9 +185,7 @@ class Refiling:
     def _in_the_way(
         passed: Sequence[Candidate], doubted: Sequence[Candidate], queues: dict[QueueName, QueueFiles]
     ) -> list[Candidate]:
-        """The records that displace others: skipped ones, or the first record behind a slot that was filled for
-        them.
-        """
+        """The records that displace others: skipped ones, or the first one behind a slot filled for them."""
         found = []
         for one in passed:
             name = one.topic, one.queue_id

@@ -93,8 +93,9 @@ _LONGEST_NAME = 255
 
 
 class UnfinishedDirectory:
-    """A context manager: write below ``path``, then call :meth:`publish`. Leaving it without that removes
-    everything.
+    """A context manager: write below ``path``, then call :meth:`publish`.
+
+    Leaving the context without that removes everything.
     """
 
     def __init__(self, target: Path, what: str) -> None:
