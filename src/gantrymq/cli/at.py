@@ -34,8 +34,8 @@ def at(
 ) -> None:
     """Find the first queue offset that was stored at a time or later.
 
-    Past the last message that is the queue's max offset. Shows what a
-    recovery would leave, without writing.
+    After the last message this is the queue's max offset. The result is that
+    of the store after a recovery. Nothing is written.
 
     Examples of use:
 

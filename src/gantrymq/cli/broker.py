@@ -25,12 +25,12 @@ def broker(
     verbose: Verbose = False,
     json: AsJson = False,
 ) -> None:
-    """Run a broker that registers at name servers elsewhere, ours or RocketMQ's.
+    """Run a broker that registers at external name servers, gantrymq's or RocketMQ's.
 
-    When it listens, and each name server was asked once, a line on stdout
-    says where it is; one that did not answer is named on stderr, and asked
-    again. SIGTERM and Ctrl-C shut down cleanly. For a name server in the
-    same process see serve.
+    A line on stdout has its address when it listens and has tried to register
+    at each name server once. A name server that does not answer is named on
+    stderr, and retried. SIGTERM and Ctrl-C shut down cleanly. The command
+    serve runs a name server in the same process.
 
     Examples of use:
 

@@ -49,12 +49,12 @@ def dump(
     set_: Settings = None,
     json: AsJson = False,
 ) -> None:
-    """Print the queues, and every message that they lead to, in queue order.
+    """Print the queues, and every message that they point to, in queue order.
 
-    Shows what a recovery would leave, without writing a byte. The exit code
-    is 1 where a queue points at something that cannot be read, or at a body
-    with a wrong CRC. --from and --tail are about each queue, --max about all
-    of them together. Printed times are local, and say how far from UTC.
+    The output is that of the store after a recovery. Nothing is written. The
+    exit code is 1 if a queue points to an unreadable record, or to a body
+    with a wrong CRC. --from and --tail apply to each queue, --max to all
+    queues together. Times are local, with their offset from UTC.
 
     Examples of use:
 

@@ -72,13 +72,14 @@ def export(
 ) -> None:
     """Write messages to Parquet, JSON lines or CSV files.
 
-    Files stand in OUT/topic_dir=NAME/day=YYYY-MM-DD/, by the UTC day of storing,
+    Files are in OUT/topic_dir=NAME/day=YYYY-MM-DD/, by the UTC day of storing,
     and have the columns of spark.read.format("rocketmq"). A NAME that is too
-    long for a directory is cut and closed with ~HASH; the column topic has it
-    whole. Every intact message is exported, also behind damage, and OUT holds
-    nothing before everything is whole. No lock is taken, and nothing is
-    written into STORE. The exit code is 1 where a message is missing; each
-    one is named. To stdout (-) go JSON lines or CSV, and the report to stderr.
+    long for a directory is cut and ends with ~HASH; the column topic has the
+    full name. Every intact message is exported, also behind damage. OUT stays
+    empty until all files are complete. The command takes no lock and writes
+    nothing to STORE. The exit code is 1 if messages are missing; all of them
+    are reported. With - JSON lines or CSV go to stdout, and the report to
+    stderr.
 
     Examples of use:
 

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def info(store: Store, config: ConfigFile = None, set_: Settings = None, json: AsJson = False) -> None:
-    """Say what is in a store: offsets, messages, checkpoint, whether it was closed.
+    """Print a summary of a store: offsets, messages, checkpoint, whether it was closed.
 
-    Shows what a recovery would leave, without writing a byte, and soon
-    however large the store and its files are: of a store that was closed,
-    or is open, no record but the last ones is read. `store verify` reads all.
+    The output is that of the store after a recovery. Nothing is written. The
+    time does not depend on the size of a store that was closed, or that a
+    broker has open: only its last records are read. `store verify` reads all.
 
     Examples of use:
 

@@ -38,12 +38,13 @@ def ingest(
     set_: Settings = None,
     json: AsJson = False,
 ) -> None:
-    """Put messages given as JSON lines into a store, made where it is missing.
+    """Put messages from JSON lines into a store, which is created if missing.
 
-    A line is an object: topic, body (text) or bodyBase64, and if wanted
+    A line is an object: topic, body (text) or bodyBase64, and optionally
     queueId, tags, keys (a list), properties and delayLevel. With --json a
-    result follows for each line as soon as its message is acknowledged. A
-    line that is rejected is told, the rest goes on, and the exit code is 1.
+    result is printed for each line as soon as its message is acknowledged. A
+    rejected line is reported, the other lines are stored, and the exit code
+    is 1.
 
     Examples of use:
 

@@ -1,14 +1,14 @@
-"""The entry point: joins the commands, and turns what they raise into one line on stderr and an exit code.
+"""The entry point: joins the commands, and turns their exceptions into one line on stderr and an exit code.
 
 ====  ======================================================================================
 code  meaning
 ====  ======================================================================================
 0     done
-1     findings: something unreadable was met, an input line was rejected
+1     findings: something is unreadable or damaged, or an input line was rejected
 2     usage: an unknown option, a bad value, a bad setting
-3     cannot: no store, locked, disk full, no permission, ambiguous, or a fault of gantrymq
+3     failed: no store, locked, disk full, no permission, ambiguous, or a fault of gantrymq
 130   interrupted (143: by SIGTERM)
-141   nobody reads the output any more
+141   the reader of stdout is gone
 ====  ======================================================================================
 """
 

@@ -31,11 +31,11 @@ def namesrv(
     verbose: Verbose = False,
     json: AsJson = False,
 ) -> None:
-    """Run a name server: brokers register here, clients ask where topics are.
+    """Run a name server: brokers register here, clients ask for routes.
 
-    It listens on loopback unless bindAddress says otherwise, and keeps its
-    files in ~/namesrv. With -c, a setting that a tool changes goes into that
-    file. SIGTERM and Ctrl-C stop it.
+    It listens on loopback unless bindAddress is set, and keeps its files in
+    ~/namesrv. With -c, settings that a tool changes are saved in that file.
+    SIGTERM and Ctrl-C stop it.
 
     Examples of use:
 

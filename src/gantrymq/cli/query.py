@@ -57,13 +57,13 @@ def query(
     set_: Settings = None,
     json: AsJson = False,
 ) -> None:
-    """Ask the index for a key: what it answers, newest first.
+    """Find the messages with a key through the index, newest first.
 
-    As in RocketMQ hash codes are compared, not keys, so that another key of
-    the same hash may answer too; what the log no longer holds is named by
-    its offset alone. The index knows the time of storing up to a second too
-    early: begin a second before the time that is meant. Shows what a
-    recovery would leave, without writing.
+    As in RocketMQ, hash codes are compared, not keys, so messages of another
+    key with the same hash are found too. A message that is no longer in the
+    log is printed as its offset alone. Store times in the index are up to a
+    second too early, so set --begin one second earlier. The output is that of
+    the store after a recovery. Nothing is written.
 
     Examples of use:
 

@@ -27,12 +27,13 @@ def rebuild(
     set_: Settings = None,
     json: AsJson = False,
 ) -> None:
-    """Make consume queues and index files anew from the commit log.
+    """Rebuild consume queues and index files from the commit log.
 
-    Without --queues and --index both. Takes the store's lock; the old files
-    are replaced when the new ones are on the disk. The log is not changed;
-    where it is damaged that is passed over, and the exit code is 1. With
-    --engine spark executors make the same files, which are swapped in here.
+    Rebuilds both if neither --queues nor --index is given. The command takes
+    the store's lock. The old files are replaced when all new ones are
+    durable. The log is not changed. Damage in it is skipped, and the exit
+    code is 1. With --engine spark executors write the same files, and this
+    process swaps them in.
 
     Examples of use:
 

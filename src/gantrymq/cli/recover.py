@@ -19,9 +19,9 @@ def recover(
 ) -> None:
     """Recover a store as the start of a broker would, and close it cleanly.
 
-    The first broken record ends the log: it and all behind it are cut, in
-    the log and in the queues; what queues and index miss is put into them.
-    A store that was closed is looked through just the same.
+    The first damaged record ends the log: it and everything behind it are
+    cut, in the log and in the queues. Entries that queues and index lack are
+    added. A store that was closed is checked in the same way.
 
     Examples of use:
 

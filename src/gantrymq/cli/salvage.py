@@ -33,9 +33,9 @@ def salvage(
     """Make a new, clean store from every whole record of a damaged one.
 
     STORE is only read. Records keep their physical offsets and their queue
-    offsets; the slots of lost messages are filled, and consumers pass over
-    them. Queues and index are made anew from the log, so it does not matter
-    what became of them. The exit code is 1 where something was lost.
+    offsets. Slots of lost messages are filled, and consumers skip them.
+    Queues and index are rebuilt from the log, so damage in the old ones does
+    not matter. The exit code is 1 if something was lost.
 
     Examples of use:
 

@@ -38,10 +38,10 @@ def serve(
 ) -> None:
     """Run a name server and a broker in one process.
 
-    When the broker's route answers, a line on stdout says where both are
-    (with --no-namesrv, when it listens; see broker).
-    They listen on loopback: bindAddress is where to listen instead, and
-    brokerIP1 what clients are told. SIGTERM and Ctrl-C shut down cleanly.
+    A line on stdout has both addresses when the name server has the broker's
+    route (with --no-namesrv, when the broker listens; see broker).
+    They listen on loopback unless bindAddress is set; brokerIP1 is the
+    address for clients. SIGTERM and Ctrl-C shut down cleanly.
 
     Examples of use:
 

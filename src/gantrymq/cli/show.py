@@ -44,10 +44,9 @@ def show(
 ) -> None:
     """Print one message with its body.
 
-    The body is decompressed, and shown as JSON, as text, or in hexadecimal.
-    By a key the newest message that has it is shown. The exit code is 1
-    where there is no such message, or its body has a wrong CRC. Nothing is
-    written.
+    The body is decompressed, and printed as JSON, as text, or in hexadecimal.
+    A key selects the newest message that has it. The exit code is 1 if there
+    is no such message, or its body has a wrong CRC. Nothing is written.
 
     Examples of use:
 

@@ -103,12 +103,12 @@ def verify(
     set_: Settings = None,
     json: AsJson = False,
 ) -> None:
-    """Read everything in a store, and name what is damaged.
+    """Read everything in a store, and report what is damaged.
 
-    Every record is read with its CRC; queues and index are held against the
-    log. Takes no lock and writes nothing, also while a broker is at work.
-    What a recovery mends by itself is a note. The exit code is 1 where
-    something is damaged; the last lines then say which command helps, and
+    Every record's CRC is checked; queues and index are compared with the log.
+    The command takes no lock and writes nothing, so a broker may be running.
+    What a recovery repairs by itself is a note. The exit code is 1 if
+    something is damaged. The last lines then have the command that helps, and
     what it would cost (which reads the log once more).
 
     Examples of use:
