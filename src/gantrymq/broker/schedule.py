@@ -25,8 +25,9 @@ class Schedule:
         self._tasks.append(asyncio.ensure_future(self._run(name, interval_ms, do)))
 
     async def stop(self) -> None:
-        """Stop all tasks and wait for them. It also ends a task that swallows its cancellation, as wait_for may before
-        3.12.
+        """Stop all tasks and wait for them.
+
+        It also ends a task that swallows its cancellation, as wait_for may before 3.12.
         """
         self._stopped = True
         for task in self._tasks:

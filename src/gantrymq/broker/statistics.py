@@ -218,8 +218,9 @@ class StoreStatsService:
         }
 
     def _rates(self, *names: str) -> str:
-        """The rates over the last 10 s, 60 s and 600 s, as text. Before that time has passed it is empty, as in
-        RocketMQ.
+        """The rates over the last 10 s, 60 s and 600 s, as text.
+
+        Before that time has passed it is empty, as in RocketMQ.
         """
         return " ".join(self._rate(span_s, names) for span_s in _RATE_SPANS_S)
 

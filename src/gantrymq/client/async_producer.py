@@ -185,8 +185,9 @@ class AsyncProducer:
         timeout_ms: int | None = None,
         leaves: Callable[[], bool] = lambda: True,
     ) -> SendResult:
-        """Send a prepared message. ``leaves`` is called right before the send; if it returns False, CancelledError is
-        raised.
+        """Send a prepared message.
+
+        ``leaves`` is called right before the send; if it returns False, CancelledError is raised.
 
         After ``leaves`` returned True, the send cannot be cancelled.
         """

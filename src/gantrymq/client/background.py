@@ -28,8 +28,9 @@ class BackgroundTasks:
         return len(self._tasks)
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start a task on the running loop. Raises MQClientError after :meth:`close`, because nothing would end the
-        task.
+        """Start a task on the running loop.
+
+        Raises MQClientError after :meth:`close`, because nothing would end the task.
         """
         if self._closed:
             work.close()

@@ -60,8 +60,9 @@ class BlockingConnection:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing can be read: the server has neither closed it (servers do after two idle minutes) nor sent
-        data.
+        """Whether nothing can be read.
+
+        Otherwise the server has sent data, or has closed the connection, as servers do after two idle minutes.
         """
         readable = select.poll()
         readable.register(self._socket, select.POLLIN)

@@ -218,8 +218,9 @@ class LoopThread:
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """The thread's main function. It references the loop but not the client, so that a dropped
-    client can be collected.
+    """The thread's main function.
+
+    It references the loop but not the client, so that a dropped client can be collected.
     """
     try:
         loop.run_forever()

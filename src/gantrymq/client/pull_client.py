@@ -190,8 +190,9 @@ class PullClient:
         return self._client.call(self.route(queue.topic).address(queue), question, self._pull_timeout_ms)
 
     def _address(self, queue: MessageQueue) -> str:
-        """The address of a queue's broker. If the topic has no route, the broker of that name, which knows if it is
-        gone.
+        """The address of a queue's broker.
+
+        If the topic has no route, the broker of that name, which knows if it is gone.
         """
         try:
             return self.route(queue.topic).address(queue)

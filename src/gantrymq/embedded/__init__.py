@@ -1,1 +1,1 @@
-"""Name server and broker in one process: what ``gantrymq serve`` runs, and what tests embed."""
+"""A name server and a broker in one process, for ``gantrymq serve`` and for tests."""

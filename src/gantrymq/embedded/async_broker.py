@@ -1,9 +1,9 @@
-"""The embedded broker for programs on asyncio: the same, awaited.
+"""The embedded broker for asyncio programs.
 
 async with AsyncEmbeddedBroker() as broker:
     await broker.create_topic("orders")
 
-The servers run in a thread of their own all the same, so that a coroutine which holds its loop holds nobody else.
+The servers still run in a thread of their own, so that a coroutine that blocks its event loop does not block them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ T = TypeVar("T")
 
 
 class AsyncEmbeddedBroker:
-    """As :class:`gantrymq.embedded.broker.EmbeddedBroker`, with the same arguments; what takes time is awaited."""
+    """An :class:`gantrymq.embedded.broker.EmbeddedBroker` whose slow methods are coroutines.
+
+    The arguments are the same.
+    """
 
     def __init__(
         self,
@@ -37,13 +40,13 @@ class AsyncEmbeddedBroker:
 
     @classmethod
     def around(cls, broker: EmbeddedBroker) -> Self:
-        """The awaited face of a broker that is there already."""
+        """An asynchronous interface to an existing broker."""
         face = cls.__new__(cls)
         face.blocking = broker
         return face
 
     async def __aenter__(self) -> Self:
-        """Started; where that fails, or is cancelled, closed."""
+        """Start the broker. If that fails or is cancelled, close it."""
         try:
             await self.start()
         except BaseException:
@@ -54,7 +57,7 @@ class AsyncEmbeddedBroker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Closed."""
+        """Close the broker."""
         await self.close()
 
     @property
@@ -79,11 +82,11 @@ class AsyncEmbeddedBroker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it serves."""
+        """Whether the broker runs."""
         return self.blocking.is_running
 
     async def start(self) -> None:
-        """Start it."""
+        """Start the broker."""
         await _aside(self.blocking.start)
 
     async def stop(self) -> None:
@@ -91,35 +94,35 @@ class AsyncEmbeddedBroker:
         await _aside(self.blocking.stop)
 
     async def kill(self) -> None:
-        """End it as SIGKILL ends a process."""
+        """End the broker as SIGKILL ends a process."""
         await _aside(self.blocking.kill)
 
     async def restart(self) -> None:
-        """Stop it where it runs, and start it again."""
+        """Stop the broker if it runs, and start it again."""
         await _aside(self.blocking.restart)
 
     async def close(self) -> None:
-        """Stop it, and remove its directory where that is temporary."""
+        """Stop the broker, and remove its directory if it is temporary."""
         await _aside(self.blocking.close)
 
     async def create_topic(self, topic: str, queues: int = 4, *, order: bool = False) -> None:
-        """Make a topic; returns when it has a route."""
+        """Create a topic. Returns when it has a route."""
         await _aside(lambda: self.blocking.create_topic(topic, queues, order=order))
 
     async def messages(self, topic: str) -> list[StoredMessage]:
-        """Everything stored under a topic."""
+        """All messages stored under a topic."""
         return await _aside(lambda: self.blocking.messages(topic))
 
     async def bodies(self, topic: str) -> list[bytes]:
-        """The bodies as they were sent."""
+        """The bodies of a topic's messages, decompressed."""
         return await _aside(lambda: self.blocking.bodies(topic))
 
     async def wait_for_messages(self, topic: str, count: int, *, timeout_s: float = 10) -> list[StoredMessage]:
-        """Wait until ``count`` messages are stored under a topic, and no more."""
+        """Wait until exactly ``count`` messages are stored under a topic."""
         return await _aside(lambda: self.blocking.wait_for_messages(topic, count, timeout_s=timeout_s))
 
     async def consumer_offsets(self, group: str, topic: str) -> dict[int, int]:
-        """How far a group has consumed a topic."""
+        """The committed offsets of a group on a topic, by queue number."""
         return await _aside(lambda: self.blocking.consumer_offsets(group, topic))
 
 

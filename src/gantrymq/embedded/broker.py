@@ -5,7 +5,7 @@
             producer.send(Message("orders", b"hello"))
         broker.wait_for_messages("orders", 1)
 
-Any RocketMQ client works against it, of whatever language.
+RocketMQ clients in any language can connect to it.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ _LOOK_AGAIN_S = 0.02
 
 @checks_arguments(topic=text, queues=number(1, MOST_QUEUES), count=number(0), timeout_s=seconds, order=flag)
 class EmbeddedBroker:
-    """A broker to test against, or to ship inside a program. Thread rule: any thread.
+    """A broker for tests, or as part of a program. Thread rule: any thread.
 
-    ``store`` is its directory, made where it is missing; without one it is temporary and goes with :meth:`close`.
-    ``settings`` are keys of RocketMQ's broker, store and name server, over
-    :data:`gantrymq.embedded.restartable_broker.DEFAULTS` (raises ConfigError). Ports 0 are free ones. ``clock`` is
-    the broker's: moving it makes delayed messages due.
+    ``store`` is its directory, created if it is missing. Without one it is temporary, and :meth:`close` removes it.
+    ``settings`` are keys of RocketMQ's broker, store and name server, which override
+    :data:`gantrymq.embedded.restartable_broker.DEFAULTS` (raises ConfigError). Port 0 means a free one. ``clock`` is
+    the broker's clock: advancing it makes delayed messages due.
 
-    Ready when the broker's route answers. Raises what BrokerServer.start raises: StoreLockedError, RemotingError, …
+    The start returns when the broker has a route. Raises what BrokerServer.start raises: StoreLockedError,
+    RemotingError, …
     """
 
     def __init__(
@@ -65,10 +66,10 @@ class EmbeddedBroker:
         self._remove: finalize[..., EmbeddedBroker] | None = None
         if store is None:
             self._make_temporary()
-        self._lock = threading.RLock()  # one life begins or ends at a time, in one loop
+        self._lock = threading.RLock()  # one start or stop at a time
 
     def __enter__(self) -> Self:
-        """Started; where that fails, closed."""
+        """Start the broker. If that fails, close it."""
         try:
             self.start()
         except BaseException:
@@ -79,10 +80,10 @@ class EmbeddedBroker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Closed."""
+        """Close the broker."""
         self.close()
 
-    # Where it is
+    # Addresses and state
 
     @property
     def namesrv(self) -> str:
@@ -101,44 +102,47 @@ class EmbeddedBroker:
 
     @property
     def clock(self) -> ShiftedClock:
-        """The broker's clock: ``clock.advance(3_600_000)`` makes it an hour later for the broker and its store."""
+        """The broker's clock. ``clock.advance(3_600_000)`` moves the broker and its store one hour ahead."""
         return self._life.clock
 
     @property
     def is_running(self) -> bool:
-        """Whether it serves."""
+        """Whether the broker runs."""
         return self._life.is_running
 
-    # Its lives
+    # Start and stop
 
     def start(self) -> None:
-        """Start it; harmless where it runs."""
+        """Start the broker. Has no effect if it runs."""
         self._change(self._life.start())
 
     def stop(self) -> None:
-        """Shut it down cleanly; it can be started again on the same store and ports. Harmless where nothing runs."""
+        """Shut the broker down cleanly. It can be started again on the same store and ports.
+
+        Has no effect if it is stopped.
+        """
         if self._loop is not None:
             self._change(self._life.stop())
 
     def kill(self) -> None:
-        """End it as SIGKILL ends a process: connections break, and nothing more is written.
+        """End the broker as SIGKILL ends a process: connections break, and nothing more is written.
 
-        What was written stays, as the page cache keeps it; offsets and topics that were not yet saved, the checkpoint
-        that would have been, are lost, and the next start recovers.
+        Written data stays, as in the page cache. Offsets and topics that were not saved yet are lost, and so is the
+        checkpoint of a clean stop: the next start performs a recovery.
         """
         if self._loop is not None:
             self._change(self._life.kill())
 
     def restart(self) -> None:
-        """Stop it where it runs, and start it again on the same store and ports."""
+        """Stop the broker if it runs, and start it again on the same store and ports."""
         self._change(self._life.restart())
 
     def close(self) -> None:
-        """Stop it, and remove its directory where that is temporary: a start after that has a new one.
+        """Stop the broker, and remove its directory if it is temporary. A later start gets a new directory.
 
-        Closing twice is harmless.
+        A second call has no effect.
         """
-        if os.getpid() != self._pid:  # a fork's copy: thread, broker and directory are the parent's
+        if os.getpid() != self._pid:  # in a fork: thread, broker and directory belong to the parent
             return
         with self._lock:
             loop, self._loop, self._is_closed = self._loop, None, True
@@ -149,22 +153,21 @@ class EmbeddedBroker:
                 if self._remove is not None:
                     self._remove()
 
-    # What is in it
+    # Contents
 
     def create_topic(self, topic: str, queues: int = 4, *, order: bool = False) -> None:
-        """Make a topic, or give it another number of queues; returns when it has a route.
+        """Create a topic, or change its number of queues. Returns when it has a route.
 
-        Raises MQBrokerError, and RemotingError where the broker does not run.
+        Raises MQBrokerError, or RemotingError if the broker does not run.
         """
         self._running().run(self._life.create_topic(topic, queues, order=order))
 
     def messages(self, topic: str) -> list[StoredMessage]:
-        """Everything stored under a topic, queue by queue, each in its order; also of a broker that was killed.
+        """All messages stored under a topic, queue by queue in order. Works after :meth:`kill` too.
 
-        Bodies are decompressed, and ``sys_flag`` then lacks the COMPRESSED bit, as a consumer gets them. A body that
-        cannot be decompressed, or that is larger than maxDecompressedBodySize then, is as it is stored.
-
-        A fork's copy reads the files, as of a killed one: nothing moves in its copy of the store.
+        Bodies are decompressed, and ``sys_flag`` then lacks the COMPRESSED bit, as in a consumer. A body that cannot be
+        decompressed, or exceeds maxDecompressedBodySize, is returned as it is stored. In a forked process the files are
+        read, because the open store of the parent does not change there.
         """
         if self._is_closed and self._remove is not None:
             raise StoreClosedError(self.store_path, "the embedded broker was closed, and its temporary store removed")
@@ -175,12 +178,12 @@ class EmbeddedBroker:
         return stored.read_messages(self.store_path, topic, self._life.store_config)
 
     def bodies(self, topic: str) -> list[bytes]:
-        """The bodies of :meth:`messages`. Raises ValueError where one cannot be decompressed."""
+        """The bodies of :meth:`messages`. Raises ValueError if one cannot be decompressed."""
         limit = self._life.max_decompressed_body_size
         return [stored.body_of(message, limit) for message in self.messages(topic)]
 
     def wait_for_messages(self, topic: str, count: int, *, timeout_s: float = 10) -> list[StoredMessage]:
-        """Wait until ``count`` messages are stored under a topic, and no more; raises AssertionError showing them."""
+        """Wait until exactly ``count`` messages are stored under a topic. Raises AssertionError, which shows them."""
         deadline = time.monotonic() + timeout_s
         while len(found := self.messages(topic)) < count and time.monotonic() < deadline:
             time.sleep(_LOOK_AGAIN_S)
@@ -189,7 +192,7 @@ class EmbeddedBroker:
         return found
 
     def consumer_offsets(self, group: str, topic: str) -> dict[int, int]:
-        """How far a group has consumed a topic: the next offset by queue, as the broker knows it now."""
+        """The committed offsets of a group on a topic: the next offset by queue number."""
         return self._running().run(self._life.consumer_offsets(group, topic))
 
     def _running(self) -> LoopThread:
@@ -199,7 +202,8 @@ class EmbeddedBroker:
 
     def _change(self, life: Coroutine[Any, Any, None]) -> None:
         with self._lock:
-            self._thread().submit(life).result()  # who is interrupted leaves no life half begun or half ended
+            # Without undo, so that an interrupted caller leaves no half-finished start or stop.
+            self._thread().submit(life).result()
 
     def _thread(self) -> LoopThread:
         with self._lock:
@@ -219,16 +223,16 @@ class EmbeddedBroker:
 
 
 def _remove_unless_dropped(directory: Path, pid: int, drops: list[finalize[..., EmbeddedBroker]]) -> None:
-    """What a close does, and the end of the process; where the broker was dropped its thread does so once it ended.
+    """Remove the directory at a close or at the process's end, unless the thread of a dropped broker does so.
 
-    Of two finalizers the one that was made last is called first.
+    The finalizer that was made last is called first.
     """
     if all(drop.alive for drop in drops):
         _remove(directory, pid)
 
 
 def _remove(directory: Path, pid: int) -> None:
-    """Remove a directory that ``pid`` made: a process that was forked from it forgets its copy, or ends, as well."""
+    """Remove a directory that ``pid`` made. A forked process, which runs the same finalizer, must not."""
     if os.getpid() != pid:
         return
     _open(directory)
@@ -239,7 +243,9 @@ def _remove(directory: Path, pid: int) -> None:
 
 
 def _open(directory: Path) -> None:
-    """Give it to its owner again: a test may have made it read-only. What a link leads to is not ours."""
+    """Make a directory writable for its owner, because a test may have made it read-only.
+    Symbolic links are ignored.
+    """
     if not directory.is_symlink():
         with suppress(OSError):
             directory.chmod(stat.S_IRWXU)

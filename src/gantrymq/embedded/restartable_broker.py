@@ -1,4 +1,4 @@
-"""One embedded broker through its lives: started, killed, started again, on the same store and the same ports.
+"""An embedded broker that can be started, killed and started again, on the same store and the same ports.
 
 Thread rule: the event loop's thread.
 """
@@ -30,7 +30,7 @@ from gantrymq.store.message_store import MessageStore
 Setting = str | int | bool
 Settings = Mapping[str, Setting]
 
-# Files of a few megabytes, made in a moment; and a broker that does not refuse what waited while a test was busy.
+# Small files, which are created fast, and a broker that accepts sends even if a busy test has delayed them.
 DEFAULTS: Settings = {
     "mappedFileSizeCommitLog": 16 << 20,
     "mappedFileSizeConsumeQueue": 60_000,
@@ -44,9 +44,12 @@ _ASK_AGAIN_S = 0.005
 
 
 class RestartableBroker:
-    """The store at ``store`` with RocketMQ's ``settings`` over :data:`DEFAULTS`; ports 0 are free ones, then kept.
+    """The broker of the store at ``store``. ``settings`` override :data:`DEFAULTS`.
 
-    Raises ConfigError for a key that nobody knows, or a bad value; and for one of TLS, which is not spoken here.
+    Port 0 means a free one, which is kept.
+
+    Raises ConfigError for an unknown key, an invalid value, or a key of TLS, which the embedded broker does not
+    support.
     """
 
     def __init__(self, store: Path, settings: Settings, *, namesrv_port: int = 0, listen_port: int = 0) -> None:
@@ -60,24 +63,24 @@ class RestartableBroker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it serves."""
+        """Whether the broker runs."""
         return self._pair is not None
 
     @property
     def pair(self) -> Standalone:
-        """The servers of this life; raises RemotingError where there is none."""
+        """The running servers. Raises RemotingError if there are none."""
         if self._pair is None:
             raise RemotingError("the embedded broker does not run")
         return self._pair
 
     @property
     def max_decompressed_body_size(self) -> int:
-        """How large a body may be when it is decompressed, in bytes."""
+        """The largest decompressed body, in bytes."""
         return self._config().store.max_decompressed_body_size_bytes
 
     @property
     def store(self) -> MessageStore | None:
-        """The store that is open; None between two lives."""
+        """The open store; None while the broker is stopped."""
         return self._pair.broker.store if self._pair is not None else None
 
     @property
@@ -86,7 +89,7 @@ class RestartableBroker:
         return self._config().store
 
     async def start(self) -> None:
-        """Returns when the broker's route answers; harmless where it runs."""
+        """Start the servers. Returns when the broker has a route. Has no effect if they run."""
         if self._pair is not None:
             return
         config, namesrv_port = self._config(), self._ports[0]
@@ -101,25 +104,25 @@ class RestartableBroker:
         self._pair = pair
 
     async def stop(self) -> None:
-        """Shut down cleanly; harmless where nothing runs."""
+        """Shut down cleanly. Has no effect if the broker is stopped."""
         pair, self._pair = self._pair, None
         if pair is not None:
             await pair.shutdown()
 
     async def kill(self) -> None:
-        """End it as SIGKILL ends a process; harmless where nothing runs."""
+        """End the broker as SIGKILL ends a process. Has no effect if it is stopped."""
         pair, self._pair = self._pair, None
         if pair is not None:
             self._fs.kill()
             await pair.abandon()
 
     async def restart(self) -> None:
-        """Stop it where it runs, and start it again."""
+        """Stop the broker if it runs, and start it again."""
         await self.stop()
         await self.start()
 
     async def create_topic(self, topic: str, queues: int, *, order: bool = False) -> None:
-        """Make or alter a topic; returns when it has a route. Raises MQBrokerError where the broker refuses."""
+        """Create or change a topic. Returns when it has a route. Raises MQBrokerError if the broker refuses."""
         header = CreateTopicRequestHeader(
             topic=topic,
             default_topic="TBW102",
@@ -142,7 +145,7 @@ class RestartableBroker:
             await client.close()
 
     async def consumer_offsets(self, group: str, topic: str) -> dict[int, int]:
-        """How far a group has consumed a topic, by queue."""
+        """The committed offsets of a group on a topic, by queue number."""
         return dict(self.pair.broker.offsets.of(group, topic) or {})
 
     def _config(self) -> LiveConfig:

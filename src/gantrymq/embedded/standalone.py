@@ -38,11 +38,11 @@ _ANYWHERE = {"0.0.0.0", "::", ""}
 
 @dataclass(frozen=True)
 class Extras:
-    """What both servers are given beside their settings.
+    """The arguments of both servers beside their settings.
 
-    ``given`` are the store's keys that must hold, ``others`` settings of the name server that do not act. ``clock`` and
-    ``fs`` are the broker's; the name server has the system's own, so that nobody is silent for too long when a test
-    moves the time.
+    ``given`` are the keys of the store's settings that must hold, ``others`` settings of the name server without
+    effect. ``clock`` and ``fs`` are the broker's. The name server uses the system clock, so that brokers do not expire
+    when a test advances the time.
     """
 
     given: Collection[str] = ()
@@ -55,10 +55,10 @@ class Extras:
 
 
 class Standalone:
-    """Make it, ``start``, ``shutdown``; all on one event loop.
+    """A name server and a broker. Construct it, ``start`` it, ``shutdown`` it, all on one event loop.
 
-    Without ``namesrv`` there is only the broker, which registers where its ``namesrv_addr`` says. The name server's
-    files are in ``namesrv/`` of the store, unless its settings say otherwise.
+    Without ``namesrv`` there is only the broker, which registers at its ``namesrv_addr``. The name server's files are
+    in ``namesrv/`` of the store, unless its settings give other paths.
     """
 
     def __init__(
@@ -85,7 +85,10 @@ class Standalone:
 
     @property
     def namesrv_address(self) -> str:
-        """Where clients ask; known once started. What the broker was given where there is no name server of ours."""
+        """The name server's address for clients. Known after the start.
+
+        Without a name server in this process, it is the broker's setting.
+        """
         if self.namesrv is None:
             return self.config.broker.namesrv_addr
         if self.namesrv.configuration.config.bind_address in _ANYWHERE:
@@ -94,11 +97,11 @@ class Standalone:
 
     @property
     def broker_address(self) -> str:
-        """Where the broker is; known once started."""
+        """The broker's address. Known after the start."""
         return self.broker.address
 
     async def start(self) -> None:
-        """Returns when the broker's route answers; what was started is stopped where something fails.
+        """Start the servers. Returns when the broker has a route. After an error, what was started is stopped.
 
         Raises what BrokerServer.start and NamesrvServer.start raise.
         """
@@ -119,19 +122,19 @@ class Standalone:
             raise
 
     async def shutdown(self) -> None:
-        """Stop the broker, which says goodbye, then the name server. Doing so twice is harmless."""
+        """Stop the broker, which unregisters, then the name server. A second call has no effect."""
         await self.broker.shutdown()
         if self.namesrv is not None:
             await self.namesrv.shutdown()
 
     async def abandon(self) -> None:
-        """End as a killed process ends; the broker's ``fs`` has to be one that takes nothing any more."""
+        """End as a killed process ends. The broker's ``fs`` must refuse further writes."""
         await self.broker.abandon()
         if self.namesrv is not None:
             await self.namesrv.shutdown()
 
     async def _route_answers(self) -> None:
-        """Ask as a client would, over a socket, until the broker has a route."""
+        """Ask for the broker's route over a socket, as a client does, until there is one."""
         client, name = RemotingClient(tls=self._extras.client_tls), self.config.broker.broker_name
         try:
             async with asyncio.timeout(_READY_WITHIN_S):

@@ -1,4 +1,4 @@
-"""What is in a store, for people who test: the messages of a topic, and an error that shows them."""
+"""The contents of a store for tests: the messages of a topic, and an error text that shows them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _BODY_SHOWN = 60
 
 
 def messages_of(store: MessageStore, topic: str, max_decompressed_body_size: int) -> list[StoredMessage]:
-    """All messages of a topic in a store that is open, those included that were put a moment ago.
+    """All messages of a topic in an open store, including those that were put just before.
 
-    Their bodies are decompressed, as a consumer gets them.
+    Bodies are decompressed, as in a consumer.
     """
     while store.dispatch_behind_bytes and not store.failures:
         time.sleep(_CATCH_UP_S)
@@ -37,7 +37,7 @@ def messages_of(store: MessageStore, topic: str, max_decompressed_body_size: int
 
 
 def read_messages(store: Path, topic: str, config: MessageStoreConfig) -> list[StoredMessage]:
-    """The same of a store that nobody has open, or whose broker was killed: what a recovery would leave."""
+    """All messages of a topic in a store that is closed, or whose broker was killed: what a recovery would keep."""
     limit = config.max_decompressed_body_size_bytes
     try:
         with StoreReader.open(store, config) as reader:
@@ -47,12 +47,12 @@ def read_messages(store: Path, topic: str, config: MessageStoreConfig) -> list[S
 
 
 def body_of(message: StoredMessage, max_decompressed_body_size: int) -> bytes:
-    """The body of one of these messages as it was sent. Raises ValueError where it could not be decompressed."""
+    """The decompressed body of one of these messages. Raises ValueError if it cannot be decompressed."""
     return with_decompressed_body(message, max_decompressed_body_size).body
 
 
 def table(messages: Sequence[StoredMessage]) -> str:
-    """The messages as lines for a person."""
+    """The messages as human-readable lines."""
     lines = [
         f"  queue {one.queue_id} offset {one.queue_offset} tags {one.tags!r} keys {one.keys} "
         f"{len(one.body)} bytes {one.body[:_BODY_SHOWN]!r}"

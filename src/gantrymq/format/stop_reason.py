@@ -1,8 +1,8 @@
-"""Why records end at a place of the log, or why none can be read there.
+"""Why records end at a position of the log, or why none can be read there.
 
-Recovery, the tools, ``gantrymq store log`` and Spark all use these reasons; each has its words here.
+Recovery, the tools, ``gantrymq store log`` and Spark use these reasons. Their texts are defined here.
 
-Source: CommitLog.checkMessageAndReturnSize, which tells the first few apart; the others are ours.
+Source: CommitLog.checkMessageAndReturnSize for the first few; the others are not RocketMQ's.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from enum import StrEnum
 
 
 class StopReason(StrEnum):
-    """A reason; as a string it is what ``--json`` prints.
+    """A reason. Its string value is what ``--json`` prints.
 
-    ``there_is`` names what stands there, ``error`` is the reason that a
-    :class:`~gantrymq.errors.CorruptRecordError` gives. ``NONE`` is false in a condition, every other reason true.
+    ``there_is`` names what stands there, ``error`` is the reason of a
+    :class:`~gantrymq.errors.CorruptRecordError`. ``NONE`` is false in a condition, every other reason is true.
     """
 
     there_is: str
     error: str
 
-    NONE = "", "its last file"  # records go on to the given end, or to the end of the files
+    NONE = "", "its last file"  # records continue to the given end, or to the end of the files
     BLANK = "blank", "a blank", "an impossible size"  # as an error: a blank that does not fill its file
     ZEROS = "zeros", "zeros"
     HALF = "half a record", "a record whose parts do not add up to its size", "half a record"
@@ -30,7 +30,7 @@ class StopReason(StrEnum):
     NO_BLANK = "end of file without a blank", "the end of the file"
     UNREADABLE = "unreadable", "what the disk does not give back"
     MISSING_FILES = "missing files", "no file"
-    # A copy of the log leaves out a whole record where it cannot place it.
+    # Copying the log leaves out a whole record that fits nowhere.
     NO_ROOM_IN_FRONT = "no room for filler in front of it", "a record without room in front of it"
     NO_ROOM_BEHIND = "no room for a blank behind it", "a record without room behind it"
 

@@ -1,4 +1,4 @@
-"""Which brokers there are, and when each was last heard of.
+"""The table of registered brokers, with the time of each one's last heartbeat.
 
 Source: RouteInfoManager (brokerAddrTable, clusterAddrTable, brokerLiveTable, filterServerTable).
 """
@@ -12,7 +12,7 @@ from gantrymq.remoting.bodies.topic import DataVersion
 
 
 class BrokerAddrInfo(NamedTuple):
-    """One broker process: its cluster and address."""
+    """The key of one broker process: its cluster and address."""
 
     cluster_name: str
     broker_addr: str
@@ -20,7 +20,7 @@ class BrokerAddrInfo(NamedTuple):
 
 @dataclass(slots=True)
 class BrokerLiveInfo:
-    """What is known of a broker that lives. ``channel`` is the connection it registered by last."""
+    """The state of a live broker. ``channel`` is the connection of its last registration."""
 
     last_update_timestamp_ms: int
     heartbeat_timeout_ms: int
@@ -29,34 +29,34 @@ class BrokerLiveInfo:
     ha_server_addr: str
 
     def expired(self, now_ms: int) -> bool:
-        """Whether it was silent for longer than it promised."""
+        """Whether the last heartbeat is older than the timeout that the broker announced."""
         return self.last_update_timestamp_ms + self.heartbeat_timeout_ms < now_ms
 
 
 class BrokerTable:
-    """Brokers by name, their names by cluster, and the living by address."""
+    """Brokers by name, their names by cluster, and live brokers by address."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, BrokerData] = {}
         self.live: dict[BrokerAddrInfo, BrokerLiveInfo] = {}
         self.filter_servers: dict[BrokerAddrInfo, list[str]] = {}
-        self._clusters: dict[str, dict[str, None]] = {}  # names in the order they came
+        self._clusters: dict[str, dict[str, None]] = {}  # broker names in the order of registration
 
     def clusters(self) -> dict[str, list[str]]:
         """The broker names of each cluster."""
         return {cluster: list(names) for cluster, names in self._clusters.items()}
 
     def names(self, cluster: str) -> list[str]:
-        """The broker names of a cluster; none where nobody knows it."""
+        """The broker names of a cluster; empty for an unknown cluster."""
         return list(self._clusters.get(cluster, ()))
 
     def add(self, cluster: str, name: str) -> BrokerData:
-        """The broker of that name, made where it is new."""
+        """The broker of that name, created if it is new."""
         self._clusters.setdefault(cluster, {})[name] = None
         return self.by_name.setdefault(name, BrokerData(cluster=cluster, broker_name=name))
 
     def remove(self, cluster: str, name: str) -> None:
-        """Forget a name, and its cluster where nobody else is in it."""
+        """Remove a name, and its cluster if that has no other broker."""
         self.by_name.pop(name, None)
         names = self._clusters.get(cluster, {})
         names.pop(name, None)
@@ -64,17 +64,17 @@ class BrokerTable:
             self._clusters.pop(cluster, None)
 
     def version(self, who: BrokerAddrInfo) -> DataVersion | None:
-        """The data version a broker registered with."""
+        """The data version of a broker's last registration; None for an unknown broker."""
         live = self.live.get(who)
         return live.data_version if live is not None else None
 
     def heard(self, who: BrokerAddrInfo, now_ms: int) -> None:
-        """A broker said something; one that nobody knows stays unknown."""
+        """Record a heartbeat. One of an unknown broker is ignored."""
         if who in self.live:
             self.live[who].last_update_timestamp_ms = now_ms
 
     def find(self, wanted: Iterable[BrokerAddrInfo]) -> dict[BrokerAddrInfo, tuple[str, int]]:
-        """The name and id under which each address is registered, by one pass; unknown addresses are not in it."""
+        """The name and id of each registered address, in one pass. Unknown addresses are left out."""
         asked, found = set(wanted), dict[BrokerAddrInfo, tuple[str, int]]()
         for data in self.by_name.values():
             for broker_id, address in data.broker_addrs.items():

@@ -1,4 +1,4 @@
-"""The settings in force, as tools read and change them while the name server runs.
+"""The current settings, as tools read and change them while the name server runs.
 
 Source: Configuration, DefaultRequestProcessor (updateConfig, getConfig).
 """
@@ -20,7 +20,7 @@ _NEVER_UPDATED = {"configBlackList", "configStorePath", "kvConfigPath", "rocketm
 
 
 class NamesrvConfiguration:
-    """``config`` are the settings in force. ``others`` are keys that do not act here: they are shown and kept too.
+    """``config`` has the current settings. ``others`` are keys without effect here, which are shown and stored too.
 
     Thread rule: the event loop's thread.
     """
@@ -37,14 +37,17 @@ class NamesrvConfiguration:
         return not self._black_list.isdisjoint(entries)
 
     def text(self) -> str:
-        """All of them as properties, sorted by key; nothing is escaped, as in RocketMQ's answer (properties2String)."""
+        """All settings as properties, sorted by key.
+        Nothing is escaped, as in RocketMQ's answer (properties2String).
+        """
         return "".join(f"{key}={text}\n" for key, text in _shown(self.config, self._others).items())
 
     async def update(self, entries: Mapping[str, str]) -> None:
-        """Set what ``entries`` name, all or nothing, and keep it in configStorePath; what is not shown is passed over.
+        """Set all ``entries`` or none, and store them in configStorePath. Keys that are not shown are ignored.
 
-        A file that is there keeps its comments and its other lines; a new one gets all settings. Raises ConfigError for
-        a bad value and for another value of what only a start reads, OSError or DiskFullError where it cannot be kept.
+        An existing file keeps its comments and other lines; a new file gets all settings. Raises ConfigError for an
+        invalid value or a change of a key that is read only at the start, and OSError or DiskFullError if the file
+        cannot be written.
         """
         async with self._writing:
             config = replace(self.config, **read_fields(NamesrvConfig, entries))
@@ -52,7 +55,7 @@ class NamesrvConfiguration:
             for key in entries.keys() & self._others.keys():
                 check_length(key, entries[key])
             others = {key: entries.get(key, text) for key, text in self._others.items()}
-            shown = _shown(config, others)  # without tls.*, which would wait in the file for the next start
+            shown = _shown(config, others)  # without tls.*, which would take effect at the next start
             known = {key: text for key, text in entries.items() if key in shown}
             await asyncio.get_running_loop().run_in_executor(None, self._keep, known, shown)
             self.config, self._others = config, others

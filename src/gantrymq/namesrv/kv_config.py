@@ -1,4 +1,4 @@
-"""Keys and values by namespace, kept in ``kvConfig.json``: who has ordered topics, and whatever tools put there.
+"""Keys and values by namespace, stored in ``kvConfig.json``: the order configuration of topics, and values of tools.
 
 Source: KVConfigManager, KVConfigSerializeWrapper.
 """
@@ -19,35 +19,36 @@ from gantrymq.remoting.bodies.topic import KVTable
 from gantrymq.remoting.body import Body, decode_body
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
-WIPED_BROKERS = "GANTRYMQ_WIPED_BROKERS"  # ours: the brokers without write permission
+WIPED_BROKERS = "GANTRYMQ_WIPED_BROKERS"  # not RocketMQ's: the brokers without write permission
 
 Table = dict[str, dict[str, str]]
-_ENTRY_BYTES = 128  # what an entry takes beside its texts
+_ENTRY_BYTES = 128  # the memory of an entry beside its texts
 _NO_LIMIT = 1 << 62
 
 
 class KVConfigSerializeWrapper(Body, kw_only=True):
-    """What the file holds."""
+    """The content of the file."""
 
     config_table: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 class KVConfigManager:
-    """The table and its file. A change counts, and can be read, once it is on the disk; if it cannot be, not at all.
+    """The table and its file. A change becomes visible once it is on disk; if the write fails, it is discarded.
 
-    Changes that come while the file is written share the next write. Keys, values and namespaces have ``max_bytes()``
-    together. Thread rule: the event loop's thread.
+    Changes during a write share the next write. ``max_bytes()`` limits all keys, values and namespaces together.
+
+    Thread rule: the event loop's thread.
     """
 
     def __init__(self, fs: FileSystem, path: Path, max_bytes: Callable[[], int] = lambda: _NO_LIMIT) -> None:
         self._file, self._path, self._max_bytes = ReplacedFile(fs, path), path, max_bytes
         self._table: Table = {}
-        self._encoded: dict[str, bytes] = {}  # answers by namespace, until something changes
+        self._encoded: dict[str, bytes] = {}  # cached answers by namespace, cleared by each change
         self._waiting: list[_Change] = []
         self._writing: asyncio.Task[None] | None = None
 
     def load(self) -> None:
-        """Read the file, or what stood in it before; raises StoreError where it holds something else."""
+        """Read the file, or its previous version. Raises StoreError if it has another format."""
         try:
             kept = self._file.load(partial(decode_body, KVConfigSerializeWrapper))
         except UnusableFileError as error:
@@ -55,7 +56,7 @@ class KVConfigManager:
         self._table = kept.config_table if kept is not None else {}
 
     def get(self, namespace: str, key: str) -> str | None:
-        """A value, or None."""
+        """The value of a key, or None."""
         return self._table.get(namespace, {}).get(key)
 
     def keys(self, namespace: str) -> set[str]:
@@ -63,7 +64,7 @@ class KVConfigManager:
         return set(self._table.get(namespace, ()))
 
     def encoded_namespace(self, namespace: str) -> bytes | None:
-        """All of a namespace as a KVTable; None where nothing was ever put there."""
+        """All values of a namespace as a KVTable; None if it never had one."""
         table = self._table.get(namespace)
         if table is None:
             return None
@@ -72,14 +73,14 @@ class KVConfigManager:
         return self._encoded[namespace]
 
     async def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value; returns when that is durable.
+        """Set a value. Returns when it is durable.
 
-        Raises OSError or DiskFullError, RemotingCommandError where there would be too much: the old one stays.
+        Raises OSError or DiskFullError, or RemotingCommandError at the size limit; the old value then stays.
         """
         await self._change(_Change(namespace, key, value))
 
     async def delete(self, namespace: str, key: str) -> None:
-        """Take a value away; its namespace stays, as in RocketMQ. Raises as :meth:`put` does."""
+        """Delete a value. Its namespace stays, as in RocketMQ. Raises as :meth:`put` does."""
         if key in self._table.get(namespace, {}) or any(one.place == (namespace, key) for one in self._waiting):
             await self._change(_Change(namespace, key, None))
 
@@ -90,7 +91,7 @@ class KVConfigManager:
         try:
             await change.done
         finally:
-            del change  # or its error, whose traceback has this frame, holds it in a cycle
+            del change  # the error's traceback has this frame, which would keep the change in a reference cycle
 
     async def _write(self) -> None:
         while self._waiting:
@@ -115,7 +116,7 @@ class KVConfigManager:
         self._writing = None
 
     def _changed(self, changes: list[_Change]) -> tuple[Table, set[_Change]]:
-        """The table with the changes, and those that there is no room for."""
+        """The table with the changes, and the changes that exceed the size limit."""
         table, refused = {name: dict(of) for name, of in self._table.items()}, set[_Change]()
         size_bytes, most = _size_bytes(table), self._max_bytes()
         for change in changes:
@@ -137,14 +138,14 @@ class KVConfigManager:
 
 
 class _Change:
-    """A value to be set, or with None taken away; ``done`` when that is durable."""
+    """A value to set, or to delete if it is None. ``done`` completes when the change is durable."""
 
     def __init__(self, namespace: str, key: str, value: str | None) -> None:
         self.place, self.value = (namespace, key), value
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def fail(self, error: BaseException) -> None:
-        """It could not be made."""
+        """Report that the change failed."""
         if not self.done.done():
             self.done.set_exception(error)
 

@@ -1,4 +1,4 @@
-"""A topic's route as clients are told it: out of the tables, with a slave in a missing master's place, by zone.
+"""Makes a topic's route for clients: from the tables, with a slave in place of a missing master, by zone.
 
 Source: RouteInfoManager.pickupTopicRouteData, ZoneRouteRPCHook.
 """
@@ -19,9 +19,9 @@ _SYNC_BROKER_MEMBER_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 def pick_up(
     topic: str, topics: TopicTable, brokers: BrokerTable, *, wiped: Container[str], acting_master: bool
 ) -> TopicRouteData | None:
-    """Where a topic is; None where no broker has it. Nothing of it is shared with the tables.
+    """The route of a topic; None if no broker has it. It shares no object with the tables.
 
-    Nobody may write to the ``wiped`` brokers.
+    The brokers in ``wiped`` are shown without write permission.
     """
     queues = topics.queues(topic)
     found = [_copy(brokers.by_name[name]) for name in queues if name in brokers.by_name]
@@ -43,7 +43,7 @@ def pick_up(
 
 
 def in_zone(route: TopicRouteData, zone_name: str) -> TopicRouteData:
-    """A route without the brokers of other zones, unless they have no master: then one takes what there is."""
+    """A route without the brokers of other zones. A broker without a master is kept whatever its zone."""
     removed = [
         data
         for data in route.broker_datas
@@ -74,7 +74,7 @@ def _filter_servers(found: list[BrokerData], brokers: BrokerTable) -> dict[str, 
 
 
 def _act_as_master(data: BrokerData, *, is_writable: bool) -> None:
-    """The slave with the lowest id stands in the master's place, while nobody may send to it."""
+    """Let the slave with the lowest id act as master, if clients may not write to the broker."""
     addresses = data.broker_addrs
     if addresses and MASTER_ID not in addresses and data.enable_acting_master and not is_writable:
         data.broker_addrs = {MASTER_ID: addresses.pop(min(addresses)), **addresses}

@@ -1,7 +1,9 @@
-"""The name server's memory: brokers come, say what topics they have, fall silent and go; clients ask where topics are.
+"""The name server's tables in memory: brokers register their topics, expire and leave; clients ask for routes.
 
-Nothing here is written to a disk: a name server that starts knows nobody until the brokers say again that they are
-there, which they do every thirty seconds. Thread rule: one thread (the event loop's).
+Nothing is written to disk: a name server that starts knows no broker until the brokers register again, which they do
+every 30 s.
+
+Thread rule: the event loop's thread.
 
 Source: RouteInfoManager.
 """
@@ -38,7 +40,7 @@ log = get_logger("gantrymq.namesrv")
 
 
 class Notice(NamedTuple):
-    """Brokers that are to be told, one-way, that another is now the one with the lowest id of their name."""
+    """A one-way message to brokers that another address now has the lowest id of their name."""
 
     addresses: tuple[str, ...]
     header: NotifyMinBrokerIdChangeRequestHeader
@@ -46,7 +48,7 @@ class Notice(NamedTuple):
 
 @dataclass(slots=True)
 class Registration:
-    """What a broker registers with, and the connection it came by; ``filter_servers`` None: it says nothing of them."""
+    """A broker's registration and its connection. ``filter_servers`` None means that it has no such field."""
 
     header: RegisterBrokerRequestHeader
     topics: TopicConfigAndMappingSerializeWrapper
@@ -56,7 +58,7 @@ class Registration:
     _queues: dict[str, QueueData] | None = None
 
     def queues(self) -> dict[str, QueueData]:
-        """What the broker has of each topic; made once, on a thread where there are many."""
+        """The broker's queues by topic. Computed once, and in another thread for a long registration."""
         if self._queues is None:
             header = self.header
             is_read_only = header.broker_id != MASTER_ID and bool(header.enable_acting_master)
@@ -75,12 +77,12 @@ class Registration:
 
     @property
     def who(self) -> BrokerAddrInfo:
-        """The broker's cluster and address."""
+        """The key of the broker: cluster and address."""
         return BrokerAddrInfo(self.header.cluster_name, self.header.broker_addr)
 
 
 class RegisterBrokerResult(NamedTuple):
-    """Where a slave finds its master, where that is known; and whom to tell of a new lowest id."""
+    """The answer to a registration: a slave's master, if it is known, and the brokers to notify of a new lowest id."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -88,9 +90,9 @@ class RegisterBrokerResult(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """A broker that goes. With ``live`` it goes only while that is still what is known of it.
+    """A broker that leaves. With ``live`` it is removed only if that is still its current state.
 
-    So a broker whose old connection broke stays, if it has registered by a new one in the meantime.
+    So a broker whose old connection broke stays if it has registered on a new one meanwhile.
     """
 
     who: BrokerAddrInfo
@@ -100,10 +102,11 @@ class Leaving(NamedTuple):
 
 
 class RouteInfoManager:
-    """All that is known of brokers and topics. ``wiped`` are the names of brokers without write permission.
+    """The tables of brokers and topics. ``wiped`` has the names of brokers without write permission.
 
-    A wipe hides the permission to write and changes nothing that a broker said: it stands until it is taken back,
-    whatever the broker registers meanwhile. ``now_ms`` is a monotonic time, ``config`` the settings in force.
+    A wipe hides a broker's write permission and does not change what the broker registered. It lasts until it is
+    undone, whatever the broker registers meanwhile. ``now_ms`` returns a monotonic time, ``config`` the current
+    settings.
     """
 
     def __init__(self, now_ms: Callable[[], int], config: Callable[[], NamesrvConfig]) -> None:
@@ -112,16 +115,16 @@ class RouteInfoManager:
         self._topics = TopicTable()
         self.wiped: set[str] = set()
 
-    # Brokers come
+    # Brokers register
 
     def register(self, one: Registration) -> RegisterBrokerResult | None:
-        """Take a broker in, or hear it again.
+        """Register a broker, or renew its registration.
 
-        None where it says one topic only and was never registered: RocketMQ sends changes that way, which tell nothing
-        of the rest. A broker that comes with another's id and an older state version is not taken in either; it is
-        answered as if it were, as RocketMQ does. Who is refused leaves no trace.
+        Returns None if an unknown broker registers exactly one topic: RocketMQ sends changes that way, without the
+        other topics. A broker with the id of another and an older state version is not registered either, but gets a
+        normal answer, as in RocketMQ. A rejected broker changes nothing.
 
-        Raises RemotingCommandError where it is more than a name server keeps (maxTopics, maxBrokers).
+        Raises RemotingCommandError at the limits of a name server (maxTopics, maxBrokers).
         """
         header, who = one.header, one.who
         self._check_room(one)
@@ -145,7 +148,7 @@ class RouteInfoManager:
         return self._result(header, data, notices)
 
     def _check_room(self, one: Registration) -> None:
-        """Raises RemotingCommandError for names that are too long, and where tables are full."""
+        """Raises RemotingCommandError for names that are too long, and at the limits of the tables."""
         header, config, said = one.header, self._config(), one.topics
         servers = one.filter_servers or ()
         check_names((header.cluster_name, header.broker_name, header.broker_addr, header.ha_server_addr, *servers))
@@ -182,7 +185,7 @@ class RouteInfoManager:
             data.broker_addrs = {number: one for number, one in data.broker_addrs.items() if one != who.broker_addr}
 
     def _put_broker(self, one: Registration) -> BrokerData:
-        """The broker with this address under this id, and under no other."""
+        """Store a broker's address under its id, and under no other id."""
         header = one.header
         data = self._brokers.add(header.cluster_name, header.broker_name)
         data.enable_acting_master = bool(header.enable_acting_master)
@@ -193,7 +196,7 @@ class RouteInfoManager:
 
     @staticmethod
     def _is_prime_slave(header: RegisterBrokerRequestHeader, data: BrokerData) -> bool:
-        """The slave that may act as a master; a broker that says nothing of acting masters is older than they are."""
+        """Whether this slave may act as master. A broker without the field is older than that feature."""
         return header.enable_acting_master is not None and header.broker_id == min(data.broker_addrs)
 
     def _take_topics(self, one: Registration, data: BrokerData, *, is_first: bool) -> None:
@@ -236,36 +239,39 @@ class RouteInfoManager:
         return RegisterBrokerResult(live.ha_server_addr, master, notices)
 
     def heard(self, who: BrokerAddrInfo) -> None:
-        """A broker said that it is still there."""
+        """Record a broker's heartbeat."""
         self._brokers.heard(who, self._now_ms())
 
     def version(self, who: BrokerAddrInfo) -> DataVersion | None:
-        """The version of the topics that a broker registered; None where nobody knows it."""
+        """The version of the topics that a broker registered; None for an unknown broker."""
         return self._brokers.version(who)
 
-    # Brokers go
+    # Brokers leave
 
     def expired(self) -> list[BrokerAddrInfo]:
-        """Brokers that were silent for longer than they promised (scanNotActiveBroker)."""
+        """Brokers without a heartbeat within their timeout (scanNotActiveBroker)."""
         now_ms = self._now_ms()
         return [who for who, live in self._brokers.live.items() if live.expired(now_ms)]
 
     def channel_of(self, who: BrokerAddrInfo) -> object | None:
-        """The connection a broker registered by last."""
+        """The connection of a broker's last registration."""
         live = self._brokers.live.get(who)
         return live.channel if live is not None else None
 
     def of_channel(self, channel: object) -> list[BrokerAddrInfo]:
-        """The brokers that registered by a connection."""
+        """The brokers that registered on a connection."""
         return [who for who, live in self._brokers.live.items() if live.channel is channel]
 
     def leaving(self, brokers: Collection[BrokerAddrInfo]) -> list[Leaving]:
-        """What it takes to unregister brokers that did not do so themselves."""
+        """The arguments of :meth:`unregister` for brokers that did not unregister themselves."""
         found = self._brokers.find(brokers) if brokers else {}
         return [Leaving(who, *found.get(who, ("", -1)), self._brokers.live.get(who)) for who in brokers]
 
     def unregister(self, leaving: Iterable[Leaving]) -> list[Notice]:
-        """Let brokers go, with the topics that nobody else has; whom to tell. Many at once cost one look at topics."""
+        """Remove brokers and the topics that only they have. Returns the notices to send.
+
+        Many brokers at once need only one pass over the topics.
+        """
         gone, reduced, offline = set(), set(), {}
         for one in leaving:
             if one.live is not None and self._brokers.live.get(one.who) is not one.live:
@@ -288,7 +294,7 @@ class RouteInfoManager:
         return [notice for data, address in left if data.enable_acting_master for notice in _notices(data, address)]
 
     def _remove(self, one: Leaving) -> bool:
-        """Forget an address; whether it had the lowest id of its name."""
+        """Remove an address. Returns whether it had the lowest id of its name."""
         known = self._brokers.live.pop(one.who, None)
         self._brokers.filter_servers.pop(one.who, None)
         data = self._brokers.by_name.get(one.broker_name)
@@ -300,14 +306,17 @@ class RouteInfoManager:
         return one.broker_id == lowest
 
     def _without_master(self, data: BrokerData) -> None:
-        """Where slaves are left that may act as a master, nobody may send to them."""
+        """If only slaves are left and one may act as master, remove the write permission of their queues."""
         if data.enable_acting_master and min(data.broker_addrs) > MASTER_ID:
             self._topics.wipe_write_perm(data.broker_name)
 
     # Topics
 
     def register_topic(self, topic: str, queues: list[QueueData]) -> bool:
-        """Give a topic queues at brokers; all or none, whether they are known. Raises as :meth:`register` does."""
+        """Register queues of a topic at brokers. Returns False, and changes nothing, if a broker is unknown.
+
+        Raises as :meth:`register` does.
+        """
         if any(data.broker_name not in self._brokers.by_name for data in queues):
             return False
         check_names((topic,))
@@ -316,42 +325,42 @@ class RouteInfoManager:
         return True
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, in one cluster if told."""
+        """Remove a topic, in one cluster if ``cluster`` is given."""
         if cluster:
             self._topics.delete_at(topic, self._brokers.names(cluster))
         else:
             self._topics.delete(topic)
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Take a broker's write permission until it is given back; the number of its topics, 0 if unknown."""
+        """Hide a broker's write permission. Returns the number of its topics, 0 if it is unknown."""
         count = len(self._topics.of_brokers({broker_name}))
         if count:
             self.wiped.add(broker_name)
         return count
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Take a wipe back; the number of the broker's topics.
+        """Undo a wipe. Returns the number of the broker's topics.
 
-        Its topics may be read and written that the broker registers so. Java says so of all of them, also where the
-        broker was not wiped: a topic that is read-only by another decision is then offered to producers.
+        The permissions that the broker registered apply again. Java makes all topics readable and writable, even those
+        of a broker that was not wiped, so that read-only topics are offered to producers.
         """
         self.wiped.discard(broker_name)
         return self._topics.plain_perm(broker_name)
 
-    # What is asked
+    # Queries
 
     def route(self, topic: str) -> TopicRouteData | None:
-        """Where a topic is; None where nobody has it (pickupTopicRouteData). It may be changed by who gets it."""
+        """The route of a topic; None if no broker has it (pickupTopicRouteData). The caller may change it."""
         return pick_up(
             topic, self._topics, self._brokers, wiped=self.wiped, acting_master=self._config().support_acting_master
         )
 
     def cluster_info(self) -> ClusterInfo:
-        """All brokers, and which clusters they make."""
+        """All brokers by name, and their names by cluster."""
         return ClusterInfo(broker_addr_table=dict(self._brokers.by_name), cluster_addr_table=self._brokers.clusters())
 
     def member_group(self, cluster: str, broker_name: str) -> BrokerMemberGroup:
-        """The addresses of a broker's master and slaves; none where nobody knows it."""
+        """The addresses of a broker's master and slaves; empty for an unknown broker."""
         data = self._brokers.by_name.get(broker_name)
         addresses = dict(data.broker_addrs) if data is not None else {}
         return BrokerMemberGroup(cluster=cluster, broker_name=broker_name, broker_addrs=addresses)
@@ -361,30 +370,33 @@ class RouteInfoManager:
         return TopicList(topic_list=self._topics.topics())
 
     def topics_of_cluster(self, cluster: str) -> TopicList:
-        """The topics that a cluster's brokers have."""
+        """The topics of a cluster's brokers."""
         return TopicList(topic_list=self._topics.of_brokers(set(self._brokers.names(cluster))))
 
     def system_topics(self) -> TopicList:
-        """The topics named after clusters and brokers, and the address of a broker to ask for the others."""
+        """The topics named after clusters and brokers, and the address of a broker.
+
+        The broker knows the other system topics.
+        """
         named = [one for cluster, names in self._brokers.clusters().items() for one in (cluster, *names)]
         addresses = (data.address for data in self._brokers.by_name.values() if data.broker_addrs)
         return TopicList(topic_list=list(dict.fromkeys(named)), broker_addr=next(addresses, None))
 
     def unit_topics(self) -> TopicList:
-        """The topics of a unit."""
+        """The topics with the unit flag."""
         return TopicList(topic_list=self._topics.with_flags(FLAG_UNIT))
 
     def unit_sub_topics(self) -> TopicList:
-        """The topics that a unit's consumers subscribe to."""
+        """The topics with the unit subscription flag."""
         return TopicList(topic_list=self._topics.with_flags(FLAG_UNIT_SUB))
 
     def unit_sub_ununit_topics(self) -> TopicList:
-        """Those of them that are not of a unit themselves."""
+        """The topics with the unit subscription flag and without the unit flag."""
         return TopicList(topic_list=self._topics.with_flags(FLAG_UNIT_SUB, unwanted=FLAG_UNIT))
 
 
 def _notices(data: BrokerData, offline: str | None, ha_address: str | None = None) -> tuple[Notice, ...]:
-    """Who is told: all that are left; where somebody came, the others."""
+    """Notices to all remaining addresses, or, after a registration, to all but the new lowest id."""
     lowest = min(data.broker_addrs)
     is_new = offline is None and len(data.broker_addrs) > 1
     told = tuple(address for number, address in data.broker_addrs.items() if not (is_new and number == lowest))

@@ -1,4 +1,4 @@
-"""The name server: the one place that knows all its parts, and the order they start and stop in.
+"""The name server: constructs all its parts, and starts and stops them in order.
 
     server = NamesrvServer(NamesrvConfig(listen_port=0), home=Path("/data/namesrv"))
     await server.start()     # listening
@@ -44,12 +44,12 @@ log = get_logger("gantrymq.namesrv")
 
 
 class NamesrvServer:
-    """A name server. Make it, ``start``, ``shutdown``; all on one event loop.
+    """A name server. Construct it, ``start`` it, ``shutdown`` it, all on one event loop.
 
-    ``home`` has its files, unless the settings say where they are: ``kvConfig.json`` and, once a setting was changed by
-    a tool, ``namesrv.properties``; nothing is written before there is something to keep. ``others`` are settings
-    that do not act, to be shown. ``client_tls`` is for what we tell brokers. ``hooks`` look at every request first:
-    access control.
+    ``home`` has its files unless the settings give other paths: ``kvConfig.json`` and, after a tool changed a setting,
+    ``namesrv.properties``. Files are created when there is something to store. ``others`` are settings without effect,
+    which are shown. ``client_tls`` is for requests to brokers. ``hooks`` are called before the processor of every
+    request.
     """
 
     def __init__(
@@ -100,14 +100,14 @@ class NamesrvServer:
 
     @property
     def address(self) -> str:
-        """``host:port`` for clients and brokers; known once started."""
+        """``host:port`` for clients and brokers. Known after the start."""
         host = self.configuration.config.bind_address
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     async def start(self) -> None:
-        """Read what was kept, and listen.
+        """Read the stored values, and listen.
 
-        Raises RemotingError where the port is taken, StoreError where kvConfig.json is something else.
+        Raises RemotingError if the port is in use, StoreError if kvConfig.json has another format.
         """
         config = self.configuration.config
         self.kv.load()
@@ -124,7 +124,7 @@ class NamesrvServer:
         self._scan_later()
 
     async def shutdown(self) -> None:
-        """Stop listening and close every connection. Doing so twice is harmless, as it is where the start failed."""
+        """Stop listening and close every connection. A second call, and a call after a failed start, has no effect."""
         if self._stopping:
             return
         self._stopping = True
@@ -136,10 +136,10 @@ class NamesrvServer:
             await asyncio.wait(self._telling)
         await self._client.close()
 
-    # Brokers that fall silent
+    # Brokers that expire
 
     def scan_not_active_broker(self) -> None:
-        """Close the connections of brokers that were silent for too long, and let the brokers go."""
+        """Close the connections of brokers without a recent heartbeat, and remove the brokers."""
         for leaving in self.routes.leaving(self.routes.expired()):
             who = leaving.who
             log.warning("a broker was silent for too long", cluster=who.cluster_name, address=who.broker_addr)
@@ -153,7 +153,7 @@ class NamesrvServer:
         self._scanning = asyncio.get_running_loop().call_later(interval_ms / 1000, self._scan)
 
     def _scan(self) -> None:
-        self._scan_later()  # first: a turn that fails is not the last
+        self._scan_later()  # first, so that an error does not end the scans
         self.scan_not_active_broker()
 
     def _channel_closed(self, channel: Channel) -> None:
@@ -164,7 +164,7 @@ class NamesrvServer:
     def _unregister(self, leaving: list[Leaving]) -> None:
         self._notify(self.routes.unregister(leaving))
 
-    # Who is told
+    # Notices
 
     def _notify(self, notices: Iterable[Notice]) -> None:
         for notice in notices:

@@ -42,12 +42,12 @@ WITHOUT_EFFECT = {
 
 @dataclass(frozen=True)
 class NamesrvConfig(StrangerLimits):
-    """The settings of one name server; immutable, checked when made (raises ConfigError).
+    """The settings of one name server. Immutable and validated; raises ConfigError.
 
     An empty ``kv_config_path`` or ``config_store_path`` is a file under ``~/namesrv``.
     """
 
-    # 0.0.0.0 in RocketMQ; here nobody outside is served unless that is asked for.
+    # 0.0.0.0 in RocketMQ. Here other hosts are served only if that is configured.
     bind_address: str = key("bindAddress", "127.0.0.1", at_start=True)
     listen_port: int = key("listenPort", 9876, least=0, most=65535, at_start=True)
     server_channel_max_idle_time_seconds: int = key("serverChannelMaxIdleTimeSeconds", 120, least=1, at_start=True)
@@ -64,7 +64,7 @@ class NamesrvConfig(StrangerLimits):
     need_wait_for_service: bool = key("needWaitForService", False)
     wait_seconds_for_service: int = key("waitSecondsForService", 45, least=0)
     delete_topic_with_broker_registration: bool = key("deleteTopicWithBrokerRegistration", False)
-    # Less than a broker allows: what a name server is asked and answers is small.
+    # Less than a broker's limits, because requests and answers of a name server are small.
     max_partial_request_bytes: int = key("maxPartialRequestBytes", 32 << 20, least=16 << 20, at_start=True)
     max_unread_response_bytes: int = key("maxUnreadResponseBytes", 32 << 20, least=16 << 20, at_start=True)
     # Not RocketMQ's. A name server has no authentication, so what clients can store is limited.
@@ -79,7 +79,7 @@ class NamesrvConfig(StrangerLimits):
         check_values(self)
 
     def with_home(self, home: Path) -> "NamesrvConfig":
-        """The same with files in ``home`` where no path was given."""
+        """A copy with files in ``home`` where no path is set."""
         return replace(
             self,
             kv_config_path=self.kv_config_path or str(home / "kvConfig.json"),
@@ -88,16 +88,16 @@ class NamesrvConfig(StrangerLimits):
 
 
 def read_namesrv_config(entries: Mapping[str, str]) -> NamesrvConfig:
-    """The settings that text entries give; raises ConfigError for a bad value."""
+    """The settings from text entries. Raises ConfigError for an invalid value."""
     return NamesrvConfig(**read_fields(NamesrvConfig, entries))
 
 
 def is_live(name: str) -> bool:
-    """Whether a running name server goes by another value of a key at once."""
+    """Whether a change of a key takes effect in a running name server."""
     spec = fields_by_key(NamesrvConfig).get(name)
     return spec is not None and not spec.metadata["at_start"]
 
 
 def acts(name: str) -> bool:
-    """Whether a key has an effect here; those of ``tls.*`` have."""
+    """Whether a key has an effect here; those of ``tls.*`` do."""
     return name in fields_by_key(NamesrvConfig) or name.startswith("tls.")

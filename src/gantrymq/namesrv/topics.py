@@ -1,4 +1,4 @@
-"""Which broker has how many queues of which topic: the name server's table of topics.
+"""The name server's table of topics: the number of queues by topic and broker.
 
 Source: RouteInfoManager (topicQueueTable, topicQueueMappingInfoTable).
 """
@@ -8,27 +8,27 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from gantrymq.errors import RemotingCommandError
 from gantrymq.remoting.bodies.route import PERM_READ, PERM_WRITE, QueueData, TopicQueueMappingInfo
 
-MAX_NAME_LENGTH = 512  # %RETRY% and the longest group have 262
+MAX_NAME_LENGTH = 512  # %RETRY% and the longest group name have 262 characters
 _MAX_MAPPED = 262_144
 FLAG_UNIT = 1
 FLAG_UNIT_SUB = 2
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raises RemotingCommandError for a name that is longer than any that RocketMQ lets be."""
+    """Raises RemotingCommandError for a name that is longer than any that RocketMQ allows."""
     for name in names:
         if len(name) > MAX_NAME_LENGTH:
             raise RemotingCommandError(f"a name of {len(name)} characters, more than {MAX_NAME_LENGTH}: {name[:64]!r}…")
 
 
 def check_count(count: int, most: int) -> None:
-    """Raises RemotingCommandError where there would be more topics than may be."""
+    """Raises RemotingCommandError for more than ``most`` topics."""
     if count > most:
         raise RemotingCommandError(f"there would be {count} topics, more than {most} (maxTopics)")
 
 
 class TopicTable:
-    """Queues by topic and broker name: a topic that no broker has is gone. And the mappings of static topics.
+    """Queues by topic and broker name, and the mappings of static topics. A topic without a broker is removed.
 
     ``entries`` is the number of pairs of a topic and a broker that has it.
     """
@@ -43,11 +43,11 @@ class TopicTable:
         return list(self._queues)
 
     def __len__(self) -> int:
-        """How many topics there are."""
+        """The number of topics."""
         return len(self._queues)
 
     def queues(self, topic: str) -> dict[str, QueueData]:
-        """The queues of a topic by broker name; empty where nobody has it."""
+        """The queues of a topic by broker name; empty if no broker has it."""
         return self._queues.get(topic, {})
 
     def mappings(self, topic: str) -> dict[str, TopicQueueMappingInfo] | None:
@@ -59,7 +59,7 @@ class TopicTable:
         return broker_name in self._queues.get(topic, ())
 
     def check_entries(self, names: Collection[str], broker_names: Collection[str], most: int) -> None:
-        """Raises RemotingCommandError where topics at brokers would be more entries than may be."""
+        """Raises RemotingCommandError if these topics at these brokers would exceed ``most`` entries."""
         if self.entries + len(names) * len(broker_names) <= most:
             return
         new = sum(not self.has(topic, name) for topic in names for name in broker_names)
@@ -69,7 +69,7 @@ class TopicTable:
             )
 
     def put_broker(self, broker_name: str, said: Mapping[str, QueueData], *, replace: bool) -> None:
-        """What a broker has of each topic; without ``replace`` what is known of it stays."""
+        """Set the queues of a broker by topic. Without ``replace`` known topics keep their queues."""
         queues = self._queues
         for topic, data in said.items():
             known = queues.get(topic)
@@ -83,7 +83,7 @@ class TopicTable:
                 known[broker_name] = data
 
     def put(self, topic: str, queues: Iterable[QueueData]) -> None:
-        """The queues of a topic; those of brokers not named stay."""
+        """Set the queues of a topic at the given brokers. Those of other brokers stay."""
         known = self._queues.get(topic)
         if known is None:
             known = self._queues[topic] = {}
@@ -93,7 +93,7 @@ class TopicTable:
         self.entries += len(known)
 
     def check_mappings(self, mappings: Mapping[str, TopicQueueMappingInfo]) -> None:
-        """Raises RemotingCommandError where mappings are more than are kept: they never go."""
+        """Raises RemotingCommandError at the limit of mappings, which are never removed."""
         check_names(mappings)
         for mapping in mappings.values():
             check_names((mapping.bname or "", mapping.scope))
@@ -109,16 +109,16 @@ class TopicTable:
                 )
 
     def put_mappings(self, mappings: dict[str, TopicQueueMappingInfo]) -> None:
-        """The mappings of static topics, by topic; they stay, for a broker says them again only when they change."""
+        """Add the mappings of static topics. Old ones stay, because a broker sends them only when they change."""
         for topic, mapping in mappings.items():
             self._mappings.setdefault(topic, {})[mapping.bname or ""] = mapping
 
     def delete(self, topic: str) -> None:
-        """Forget the queues of a topic."""
+        """Remove a topic."""
         self.entries -= len(self._queues.pop(topic, ()))
 
     def delete_at(self, topic: str, broker_names: Iterable[str]) -> None:
-        """Forget a topic at some brokers; all of it where no broker is left."""
+        """Remove a topic at some brokers, and the topic itself if no broker is left."""
         queues = self._queues.get(topic)
         if queues is None:
             return
@@ -130,11 +130,11 @@ class TopicTable:
             self.delete(topic)
 
     def of_brokers(self, broker_names: set[str]) -> list[str]:
-        """The topics that one or more of the brokers have, by one pass however many the brokers are."""
+        """The topics of at least one of the brokers, in one pass."""
         return [topic for topic, queues in self._queues.items() if not broker_names.isdisjoint(queues)]
 
     def drop_brokers(self, broker_names: set[str]) -> None:
-        """Forget the queues of brokers that are gone."""
+        """Remove the queues of brokers that left."""
         for topic in self.of_brokers(broker_names):
             queues = self._queues[topic]
             gone = [name for name in queues if name in broker_names]
@@ -146,16 +146,19 @@ class TopicTable:
                 del queues[name]
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Let nobody send to a broker; the number of its topics."""
+        """Clear the write permission of a broker's queues. Returns the number of its topics."""
         return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def plain_perm(self, broker_name: str) -> int:
-        """Take the other bits from a permission to read and write; the number of the broker's topics."""
+        """Remove all other bits from permissions that allow reads and writes.
+
+        Returns the number of the broker's topics.
+        """
         both = PERM_READ | PERM_WRITE
         return self._change_perm(broker_name, lambda perm: both if perm & both == both else perm)
 
     def with_flags(self, wanted: int, unwanted: int = 0) -> list[str]:
-        """The topics whose sysFlag (that of the first broker) has all of ``wanted`` and none of ``unwanted``."""
+        """The topics whose sysFlag (at the first broker) has all bits of ``wanted`` and none of ``unwanted``."""
         found = []
         for topic, queues in self._queues.items():
             flags = next(iter(queues.values())).topic_sys_flag

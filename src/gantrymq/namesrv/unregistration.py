@@ -1,6 +1,6 @@
-"""Brokers that leave, gathered for one turn of the event loop.
+"""Collects the brokers that leave in one iteration of the event loop.
 
-When many go at once, a rack or a network, the topics are looked through once for all of them.
+When many leave at once, after a network failure for example, one pass over the topics serves all of them.
 
 Source: BatchUnregistrationService.
 """
@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 class BatchUnregistration(Generic[T]):
-    """Hands what was submitted to ``flush`` at the end of the turn, before an answer to whoever submitted leaves.
+    """Passes the submitted items to ``flush`` in the same iteration of the event loop, before the answers are sent.
 
-    ``capacity()`` bounds what one turn takes. Thread rule: the event loop's thread.
+    ``capacity()`` limits the items of one iteration. Thread rule: the event loop's thread.
     """
 
     def __init__(self, flush: Callable[[list[T]], None], capacity: Callable[[], int]) -> None:
@@ -25,7 +25,7 @@ class BatchUnregistration(Generic[T]):
         self._waiting: list[T] = []
 
     def submit(self, one: T) -> bool:
-        """Take one more; False where too many wait (unRegisterBrokerQueueCapacity)."""
+        """Add an item. Returns False at the limit (unRegisterBrokerQueueCapacity)."""
         if len(self._waiting) >= self._capacity():
             return False
         if not self._waiting:
@@ -34,7 +34,7 @@ class BatchUnregistration(Generic[T]):
         return True
 
     def drain(self) -> None:
-        """Hand over what waits."""
+        """Pass the collected items to ``flush``."""
         waiting, self._waiting = self._waiting, []
         if waiting:
             self._flush(waiting)

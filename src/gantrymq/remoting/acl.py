@@ -26,8 +26,9 @@ class SessionCredentials:
     security_token: str | None = field(default=None, repr=False)
 
     def sign(self, command: RemotingCommand) -> None:
-        """Add AccessKey, SecurityToken (if there is one) and Signature to a request. Call it last: it signs the other
-        fields.
+        """Add AccessKey, SecurityToken (if there is one) and Signature to a request.
+
+        Call it last: it signs the other fields.
         """
         fields = dict(command.fields())
         fields[ACCESS_KEY] = self.access_key

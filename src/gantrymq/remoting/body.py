@@ -33,8 +33,9 @@ class Body(Struct, kw_only=True, rename="camel"):
         return value
 
     def encode(self, *, standard: bool = True) -> bytes:
-        """The JSON text; fields that are None are left out. Without ``standard`` numeric keys are written without
-        quotes.
+        """The JSON text; fields that are None are left out.
+
+        Without ``standard`` numeric keys are written without quotes.
         """
         raw = _encoded(self)
         if standard and not self.has_queue_keys:
@@ -42,8 +43,9 @@ class Body(Struct, kw_only=True, rename="camel"):
         return _STRING.sub(lambda match: _unquoted(match, numbers=not standard), raw.decode()).encode()
 
     def pieces(self) -> Iterator[bytes]:
-        """The text of :meth:`encode` in pieces, one for each entry of a table or list, so that a long body can be
-        encoded in turns.
+        """The text of :meth:`encode` in pieces, one for each entry of a table or list.
+
+        A long body can so be encoded in turns of the event loop.
         """
         return _pieces(self)
 

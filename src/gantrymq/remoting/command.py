@@ -132,8 +132,9 @@ class RemotingCommand:
         return self.ext_fields | self.header.to_ext_fields()
 
     def read(self, header: type[H]) -> H:
-        """Decode the typed header. Raises RemotingCommandError, which names the field that is missing or not
-        a number.
+        """Decode the typed header.
+
+        Raises RemotingCommandError, which names the field that is missing or not a number.
         """
         if isinstance(self.header, header):
             return self.header

@@ -92,8 +92,9 @@ class Connection:
         return bool(self._left)
 
     def receive(self, data: bytes, most: int = _ALL) -> list[RemotingCommand]:
-        """The first ``most`` commands that ``data`` completes. While :attr:`has_more`, ``receive(b"")`` returns the
-        next.
+        """The first ``most`` commands that ``data`` completes.
+
+        While :attr:`has_more`, ``receive(b"")`` returns the next.
 
         Raises RemotingCommandError, and sets ``error``, if invalid bytes follow and no command stands before them.
         """

@@ -109,9 +109,7 @@ def _head(text: str, body_bytes: int) -> bytes | None:
 
 @lru_cache(maxsize=16)
 def _template(remark: str | None, fields: Marks) -> str:
-    """A header as the ordinary encoder makes it, with holes for the opaque and for the fields that are ``%s`` or
-    ``%d``.
-    """
+    """The text of a header as the ordinary encoder makes it, with ``%`` holes for the opaque and the fields."""
     marked = {name: value if value in ("%s", "%d") else value.replace("%", "%%") for name, value in fields}
     raw = encode_json_header(
         ResponseCode.SUCCESS, LanguageCode.PYTHON, VERSION_5_5_0, _OPAQUE, RESPONSE_FLAG, remark, marked

@@ -133,8 +133,9 @@ def read_properties(text: str | None) -> dict[str, str]:
 
 
 def is_illegal(body: bytes | bytearray | memoryview, names: Container[str], sys_flag: int) -> bool:
-    """Whether a message cannot be stored: its body is empty, or it is an inner batch, which no topic here has a queue
-    for.
+    """Whether a message cannot be stored: its body is empty, or it is an inner batch.
+
+    No topic here has a queue for inner batches. (HookUtils.checkBeforePutMessage and checkInnerBatch)
     """
     return not body or PROPERTY_INNER_NUM in names or sys_flag & INNER_BATCH != 0
 

@@ -60,10 +60,9 @@ class OffsetAdminProcessor:
     # Reset
 
     async def reset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """INVOKE_BROKER_TO_RESET_OFFSET: at the broker, for the next pull (useServerSideResetOffset), or in the
-        clients.
+        """INVOKE_BROKER_TO_RESET_OFFSET: reset offsets at the broker or in the clients.
 
-        A reset at the broker is answered when it is on disk.
+        With useServerSideResetOffset the broker stores the offset for the next pull, and answers when it is on disk.
         """
         asked = request.read(ResetOffsetRequestHeader)
         if self._config.broker.use_server_side_reset_offset:
@@ -164,8 +163,9 @@ class OffsetAdminProcessor:
         return request.response(ResponseCode.SUCCESS)
 
     def correction(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """QUERY_CORRECTION_OFFSET: the lowest offset of all groups by queue; LONG_MAX where the compared group is
-        behind it.
+        """QUERY_CORRECTION_OFFSET: the lowest offset of all groups, by queue.
+
+        It is LONG_MAX for a queue in which the compared group is behind it.
         """
         asked = request.read(QueryCorrectionOffsetHeader)
         left_out = [one for one in (asked.filter_groups or "").split(",") if one]

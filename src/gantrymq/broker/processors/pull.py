@@ -54,8 +54,9 @@ _NO_RUN = -(1 << 64)  # a physical offset that no unit can have
 
 @dataclass(slots=True)
 class PulledMessages:
-    """The result of a pull. ``pieces`` are whole records as they are in the log, ``count`` records of ``size_bytes``
-    bytes.
+    """The result of a pull.
+
+    ``pieces`` are whole records as they are in the log, ``count`` records of ``size_bytes`` bytes.
 
     A piece keeps its mapping alive, so it may be written at any time.
     """
@@ -159,8 +160,9 @@ class _Pull:
         pulled.size_bytes += size
 
     def _begin_run(self, phy_offset: int, end: int) -> bool:
-        """End the current run and begin one with a record. Returns False if the record is deleted or its unit is
-        damaged.
+        """End the current run and begin one with a record.
+
+        Returns False if the record is deleted or its unit is damaged.
         """
         self._end_run()
         pulled = self._pulled

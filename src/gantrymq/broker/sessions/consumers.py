@@ -245,10 +245,9 @@ class ConsumerManager:
             group.pulled_ms[subscription.topic] = now_ms
 
     def expire(self, now_ms: int, channel_expired_ms: int, subscription_expired_ms: int) -> None:
-        """Close the channels of consumers without a recent heartbeat, and forget old subscriptions of pulling
-        consumers.
+        """Close the channels of consumers without a recent heartbeat (scanNotActiveChannel).
 
-        (scanNotActiveChannel)
+        Old subscriptions of consumers that pull without a heartbeat are forgotten too.
         """
         for group in list(self._groups.values()):
             for client in group.clients:

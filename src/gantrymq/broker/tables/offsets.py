@@ -137,10 +137,10 @@ class ConsumerOffsetManager:
         return taken
 
     def set_back(self, group: str, topic: str, queue_id: int, end: int) -> None:
-        """Record that the store has set a group that was ahead of its queue back to the queue's ``end``, in the file
-        too.
+        """Record that the store has set a group that was ahead of its queue back to the queue's ``end``.
 
-        Connected members still have the old offset, so their next pull is moved to ``end``, as by a reset.
+        The file has the new offset already. Connected members still have the old one, so their next pull is moved to
+        ``end``, as by a reset.
         """
         for table in (self._offsets, self._reset):
             queues = table.get(offset_key(topic, group), {})

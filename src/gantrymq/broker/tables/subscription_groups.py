@@ -118,8 +118,9 @@ class SubscriptionGroupManager:
         self.edits += 1
 
     def to_body(self, groups: list[SubscriptionGroupConfig] | None = None) -> SubscriptionGroupWrapper:
-        """The table, or some of it, with its version. The whole table includes what groups that do not exist yet may
-        not do.
+        """The table, or some of it, with its version.
+
+        The whole table includes what groups that do not exist yet may not do.
         """
         chosen = self._table if groups is None else {str(one.group_name): one for one in groups}
         forbidden = {name: dict(table) for name, table in self._forbidden.items() if groups is None or name in chosen}

@@ -70,8 +70,9 @@ class ServerAdmin(AdminBase):
         return {address: self._client.call(address, call) for address in self._name_servers()}
 
     def add_write_perm(self, broker_name: str) -> dict[str, int]:
-        """Let producers choose a broker again (addWritePermOfBroker). Returns the number of changed topics by name
-        server.
+        """Let producers choose a broker again (addWritePermOfBroker).
+
+        Returns the number of changed topics by name server.
         """
         header = AddWritePermOfBrokerRequestHeader(broker_name=broker_name)
         call = Call(

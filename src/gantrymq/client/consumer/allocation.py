@@ -129,9 +129,7 @@ class AllocateMachineRoomNearby:
         return f"MACHINE_ROOM_NEARBY-{self.strategy.name}"
 
     def allocate(self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]) -> list[MessageQueue]:
-        """First the share within the client's own room, then its share of rooms without a client, by the
-        rooms' names.
-        """
+        """The share of the client's own room, then its share of each room without a client, by the rooms' names."""
         if client_id not in client_ids:
             return []
         queues_by_room: dict[str, list[MessageQueue]] = {}

@@ -179,8 +179,9 @@ class AssignedQueues:
         return True
 
     async def give_up(self, queue: ProcessQueue, *, is_taken_again: bool = False) -> bool:
-        """Persist the offset of a queue and release it. Returns False if a listener still has messages of an orderly
-        queue.
+        """Persist the offset of a queue and release it.
+
+        Returns False if a listener still has messages of an orderly queue.
 
         With ``is_taken_again`` this consumer is about to take the queue over again, so the call waits for the broker's
         answer. Without that, the broker's threads may handle the next query of the offset before the one-way update.

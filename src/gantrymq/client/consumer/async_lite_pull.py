@@ -100,12 +100,13 @@ _ANY_SIZE = 0x7FFFFFFF
 
 @checks_arguments()
 class AsyncLitePullConsumer:
-    """Returns messages when polled, either from topics shared with its group (:meth:`subscribe`) or from given queues
-    (:meth:`assign`).
+    """Returns messages when polled: from topics (:meth:`subscribe`) or from given queues (:meth:`assign`).
 
-    ``config`` is the list of name servers, with fields of LitePullConsumerConfig as ``settings``, or a
-    LitePullConsumerConfig. Messages are fetched in advance. With ``auto_commit`` a poll commits the messages of earlier
-    polls, every ``auto_commit_interval_ms``. The messages of the last polls before :meth:`close` are delivered again.
+    The queues of subscribed topics are shared with the other members of the group. ``config`` is the list of name
+    servers, with fields of LitePullConsumerConfig as ``settings``, or a LitePullConsumerConfig.
+
+    Messages are fetched in advance. With ``auto_commit`` a poll commits the messages of earlier polls, every
+    ``auto_commit_interval_ms``. The messages of the last polls before :meth:`close` are delivered again.
 
     Raises MQClientError for wrong use, and RemotingError or MQBrokerError if brokers do not answer or refuse.
 
@@ -213,8 +214,9 @@ class AsyncLitePullConsumer:
     # Subscriptions
 
     async def subscribe(self, topic: str, expression: str = "*", expression_type: str = TAG) -> None:
-        """Subscribe to a topic with the group. ``expression`` is ``*``, ``TagA || TagB``, or with ``SQL92`` a
-        condition.
+        """Subscribe to a topic with the group.
+
+        ``expression`` is ``*``, ``TagA || TagB``, or with ``SQL92`` a condition.
         """
         if self._assignment is not None:
             raise MQClientError("Subscribe and assign are mutually exclusive.")

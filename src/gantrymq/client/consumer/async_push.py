@@ -57,8 +57,9 @@ _Make = Callable[[ConsumeContext, QueueLocks | None], Consumption]
 
 @checks_arguments(listener=callback("messages", "context"))
 class AsyncPushConsumer:
-    """Delivers messages to a listener. Subscribe, set a listener, then start it once. ``async with`` starts it if the
-    listener is set by then, and closes it.
+    """Delivers messages to a listener. Subscribe, set a listener, then start it once.
+
+    ``async with`` starts it if the listener is set by then, and closes it.
 
     ``config`` is the list of name servers, with fields of PushConsumerConfig as ``settings``, or a PushConsumerConfig.
     Delivery is at least once. Raises MQClientError for wrong use; :meth:`start` raises RemotingError if no name server

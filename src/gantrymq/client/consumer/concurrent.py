@@ -34,8 +34,9 @@ log = get_logger("gantrymq.client.consumer")
 
 
 class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus]):
-    """Calls the listener with batches of ``consume_message_batch_max_size``. Failed messages are sent back to the
-    broker.
+    """Calls the listener with batches of ``consume_message_batch_max_size``.
+
+    Failed messages are sent back to the broker.
 
     A message that was sent back no longer blocks its queue's offset. The committed offset is that of the first message
     not yet consumed. Thread rule: the event loop's thread.

@@ -82,8 +82,9 @@ class _Call(Generic[C, S]):
 
 
 class ThreadedListening(Generic[C, S]):
-    """Calls a plain function in at most ``most`` threads. ``done`` is called on the loop, for several results at a
-    time.
+    """Calls a plain function in at most ``most`` threads.
+
+    ``done`` is called on the loop, for several results at a time.
 
     It has its own threads instead of an executor: an executor's future a message costs as much as all other work.
     """

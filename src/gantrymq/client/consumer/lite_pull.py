@@ -81,8 +81,9 @@ class LitePullConsumer:
             self._loop.close(self._consumer.close())
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = TAG) -> None:
-        """Subscribe to a topic with the group. ``expression`` is ``*``, ``TagA || TagB``, or with ``SQL92`` a
-        condition.
+        """Subscribe to a topic with the group.
+
+        ``expression`` is ``*``, ``TagA || TagB``, or with ``SQL92`` a condition.
         """
         self._loop.run(self._consumer.subscribe(topic, expression, expression_type))
 

@@ -96,8 +96,9 @@ class GroupMember:
             self.subscriptions[topic].sub_version = self._next_version()
 
     def _next_version(self) -> int:
-        """The time in milliseconds, as in RocketMQ, but above every earlier version: brokers ignore an older
-        subscription.
+        """The time in milliseconds, as in RocketMQ, but above every earlier version.
+
+        Brokers ignore a subscription with an older version than the one they have.
         """
         self._sub_version = max(self.clock.now_ms(), self._sub_version + 1)
         return self._sub_version
@@ -215,8 +216,9 @@ class GroupMember:
         }
 
     def _forget(self, topic: str, address: str) -> None:
-        """Ask for the route again before the next request, because the broker may have moved. Divide by the old one
-        till then.
+        """Ask for the route again before the next request, because the broker may have moved.
+
+        Divide by the old one till then.
         """
         route = self._routes.get(topic)
         if route is not None:

@@ -149,8 +149,9 @@ class RemoteBrokerOffsetStore(_OffsetsInMemory):
 
 
 class LocalFileOffsetStore(_OffsetsInMemory):
-    """Offsets of broadcasting in the file ``path``, which is replaced as a whole. ``path.bak`` has the previous
-    content.
+    """Offsets of broadcasting in the file ``path``, which is replaced as a whole.
+
+    ``path.bak`` has the previous content.
 
     Several processes may share the file, as clients without an instance name on one host do. Each writes its own
     queues, and the file is always complete.

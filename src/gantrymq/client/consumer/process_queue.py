@@ -125,8 +125,9 @@ class ProcessQueue:
         return taken
 
     def commit(self) -> int:
-        """Mark the taken messages as consumed. Returns the offset before which all is consumed, or -1 if nothing was
-        taken.
+        """Mark the taken messages as consumed.
+
+        Returns the offset before which all is consumed, or -1 if nothing was taken.
         """
         if not self._taken:
             return -1

@@ -44,8 +44,9 @@ class QueueWatch:
         self._listeners[topic] = listener
 
     def follow(self, topic: str) -> Coroutine[None, None, None]:
-        """A coroutine that calls the topic's current listener, until the listener is replaced or the task is
-        cancelled.
+        """A coroutine that calls the topic's current listener.
+
+        It ends when the listener is replaced.
         """
         return self._tell(topic, self._listeners[topic])
 

@@ -58,8 +58,9 @@ def received(message: StoredMessage, queue: MessageQueue, pulled: PullResult) ->
 def pulled_messages(
     pulled: PullResult, queue: MessageQueue, wanted: SubscriptionData, max_decompressed_body_size: int
 ) -> Iterator[ReceivedMessage]:
-    """The messages of a pull that match the subscription. The broker compares only hashes of tags, so tags are compared
-    here.
+    """The messages of a pull that match the subscription.
+
+    The broker compares only hashes of tags, so tags are compared here.
 
     Raises RemotingCommandError if the bytes are not records.
     """

@@ -37,8 +37,9 @@ class ConsumeFromWhere(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig(ClientConfig):
-    """The settings that push and lite-pull consumers share. Times in milliseconds, ``pull_threshold_size_for_queue`` in
-    MiB.
+    """The settings that push and lite-pull consumers share.
+
+    Times in milliseconds, ``pull_threshold_size_for_queue`` in MiB.
 
     ``consume_timestamp`` is ``yyyyMMddHHmmss`` in local time, for CONSUME_FROM_TIMESTAMP; the default is half an hour
     ago. ``instance_name`` is part of a broadcasting consumer's client id, by which its offsets are filed in

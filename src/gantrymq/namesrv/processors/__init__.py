@@ -1,1 +1,1 @@
-"""What a name server answers, by what is asked about."""
+"""The request processors of a name server, by subject."""

@@ -1,4 +1,4 @@
-"""What brokers say of themselves, and what tools ask about them.
+"""Requests of brokers about themselves, and of tools about brokers.
 
 Source: DefaultRequestProcessor.
 """
@@ -37,13 +37,13 @@ from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.dispatcher import Processor
 
 ZONE_NAME = "__ZONE_NAME"
-_V3_0_11 = 37  # before, a registration was the topics alone
+_V3_0_11 = 37  # the body of older registrations has only the topics
 _DECODED_AT_ONCE_BYTES = 64 * 1024
 _CRC_MASK = 0x7FFFFFFF  # UtilAll.crc32
 
 
 class BrokerProcessor:
-    """``unregister`` takes a broker that says goodbye, or says that too many do; ``notify`` tells brokers something."""
+    """``unregister`` queues a broker that leaves, or returns False if too many are queued. ``notify`` sends notices."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class BrokerProcessor:
         self._decoding = asyncio.Lock()
 
     def by_code(self) -> dict[int, Processor]:
-        """The requests answered here."""
+        """The processors by request code."""
         return {
             RequestCode.REGISTER_BROKER: self.register,
             RequestCode.UNREGISTER_BROKER: self.unregister,
@@ -73,7 +73,7 @@ class BrokerProcessor:
     def register(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand | Coroutine[None, None, RemotingCommand]:
-        """REGISTER_BROKER: a broker comes, or comes again; a long registration is decoded beside the event loop."""
+        """REGISTER_BROKER: register a broker, or renew it. A long registration is decoded in another thread."""
         header = request.read(RegisterBrokerRequestHeader)
         if header.compressed or len(request.body) > _DECODED_AT_ONCE_BYTES:
             return self._register_later(channel, request, header)
@@ -82,7 +82,7 @@ class BrokerProcessor:
     async def _register_later(
         self, channel: Channel, request: RemotingCommand, header: RegisterBrokerRequestHeader
     ) -> RemotingCommand:
-        async with self._decoding:  # one at a time, so that they do not add up
+        async with self._decoding:  # one at a time, to limit memory and CPU
             loop = asyncio.get_running_loop()
             registration = await loop.run_in_executor(None, _registration, channel, request, header)
         if channel.is_closed:  # otherwise nothing would ever remove the broker
@@ -106,20 +106,20 @@ class BrokerProcessor:
         )
 
     def unregister(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """UNREGISTER_BROKER: a broker says goodbye."""
+        """UNREGISTER_BROKER: remove a broker."""
         header = request.read(UnRegisterBrokerRequestHeader)
         who = BrokerAddrInfo(header.cluster_name, header.broker_addr)
         taken = self._unregister(Leaving(who, header.broker_name, header.broker_id))
         return request.response(ResponseCode.SUCCESS if taken else ResponseCode.SYSTEM_ERROR)
 
     def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """BROKER_HEARTBEAT: a broker is still there."""
+        """BROKER_HEARTBEAT: record a heartbeat."""
         header = request.read(BrokerHeartbeatRequestHeader)
         self._routes.heard(BrokerAddrInfo(header.cluster_name, header.broker_addr))
         return request.response(ResponseCode.SUCCESS)
 
     def data_version(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """QUERY_DATA_VERSION: has a broker other topics than it registered with? Asking counts as a heart-beat."""
+        """QUERY_DATA_VERSION: whether a broker's topics changed since its registration. It counts as a heartbeat."""
         header = request.read(QueryDataVersionRequestHeader)
         who = BrokerAddrInfo(header.cluster_name, header.broker_addr)
         version = self._routes.version(who)
@@ -132,7 +132,7 @@ class BrokerProcessor:
         )
 
     def member_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_BROKER_MEMBER_GROUP: a broker's master and slaves."""
+        """GET_BROKER_MEMBER_GROUP: the addresses of a broker's master and slaves."""
         header = request.read(GetBrokerMemberGroupRequestHeader)
         group = self._routes.member_group(header.cluster_name, header.broker_name)
         body = GetBrokerMemberGroupResponseBody(broker_member_group=group)
@@ -143,7 +143,10 @@ class BrokerProcessor:
         return request.response(ResponseCode.SUCCESS, body=self._routes.cluster_info().encode(standard=False))
 
     async def wipe_write_perm(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """WIPE_WRITE_PERM_OF_BROKER: take the write permission of a broker, also across restarts of either side."""
+        """WIPE_WRITE_PERM_OF_BROKER: remove a broker's write permission.
+
+        A restart of broker or name server keeps it so.
+        """
         name = request.read(WipeWritePermOfBrokerRequestHeader).broker_name
         count = self._routes.wipe_write_perm(name)
         if count:
@@ -152,7 +155,7 @@ class BrokerProcessor:
         return request.response(ResponseCode.SUCCESS, header=header)
 
     async def add_write_perm(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """ADD_WRITE_PERM_OF_BROKER: let everybody send to it again."""
+        """ADD_WRITE_PERM_OF_BROKER: give a broker its write permission back."""
         name = request.read(AddWritePermOfBrokerRequestHeader).broker_name
         count = self._routes.add_write_perm(name)
         await self._kv.delete(WIPED_BROKERS, name)
@@ -163,7 +166,7 @@ class BrokerProcessor:
 def _registration(
     channel: Channel, request: RemotingCommand, header: RegisterBrokerRequestHeader
 ) -> Registration | None:
-    """A registration in any of its forms; None where its checksum is wrong. Raises RemotingCommandError."""
+    """Decode a registration of any format. None if its checksum is wrong. Raises RemotingCommandError."""
     if header.body_crc32 not in {0, zlib.crc32(request.body) & _CRC_MASK}:
         return None
     filter_servers: list[str] | None = None

@@ -1,4 +1,4 @@
-"""Keys and values that tools keep at the name server, and its own settings.
+"""Requests about values that tools store at the name server, and about its own settings.
 
 Source: DefaultRequestProcessor.
 """
@@ -24,13 +24,13 @@ from gantrymq.remoting.transport.dispatcher import Processor
 
 
 class ConfigProcessor:
-    """A change is answered when it is on the disk; one that cannot be written is answered as SYSTEM_ERROR."""
+    """A change is answered when it is on disk. If it cannot be written, the answer is SYSTEM_ERROR."""
 
     def __init__(self, kv: KVConfigManager, configuration: NamesrvConfiguration) -> None:
         self._kv, self._configuration = kv, configuration
 
     def by_code(self) -> dict[int, Processor]:
-        """The requests answered here."""
+        """The processors by request code."""
         return {
             RequestCode.PUT_KV_CONFIG: self.put,
             RequestCode.GET_KV_CONFIG: self.get,
@@ -50,7 +50,7 @@ class ConfigProcessor:
         return request.response(ResponseCode.SUCCESS)
 
     def get(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_KV_CONFIG: a value."""
+        """GET_KV_CONFIG: the value of a key."""
         header = request.read(GetKVConfigRequestHeader)
         value = self._kv.get(header.namespace, header.key)
         if value is None:
@@ -59,7 +59,7 @@ class ConfigProcessor:
         return request.response(ResponseCode.SUCCESS, header=GetKVConfigResponseHeader(value=value))
 
     async def delete(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """DELETE_KV_CONFIG: take a value away."""
+        """DELETE_KV_CONFIG: delete a value."""
         header = request.read(DeleteKVConfigRequestHeader)
         try:
             await self._kv.delete(header.namespace, header.key)
@@ -76,7 +76,10 @@ class ConfigProcessor:
         return request.response(ResponseCode.SUCCESS, body=body)
 
     async def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """UPDATE_NAMESRV_CONFIG: change settings while we run. RocketMQ answers SUCCESS to a bad value and keeps it."""
+        """UPDATE_NAMESRV_CONFIG: change settings at run time.
+
+        RocketMQ answers SUCCESS even to an invalid value, and stores it.
+        """
         entries = parse_properties(decode_utf8(request.body))
         if self._configuration.is_black(entries):
             return request.response(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
@@ -90,5 +93,5 @@ class ConfigProcessor:
         return request.response(ResponseCode.SUCCESS)
 
     def settings(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_NAMESRV_CONFIG: the settings in force, as properties."""
+        """GET_NAMESRV_CONFIG: the current settings, as properties."""
         return request.response(ResponseCode.SUCCESS, body=encode_utf8(self._configuration.text()))

@@ -1,4 +1,4 @@
-"""Where topics are, and which there are.
+"""Requests about the routes and the lists of topics.
 
 Source: ClientRequestProcessor, DefaultRequestProcessor, ZoneRouteRPCHook.
 """
@@ -31,7 +31,7 @@ _FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further de
 
 
 class TopicProcessor:
-    """``now_ms`` is a monotonic time; the name server begins with the making of this (needWaitForService)."""
+    """``now_ms`` returns a monotonic time. The construction counts as the name server's start (needWaitForService)."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class TopicProcessor:
         self._started_ms = now_ms()
 
     def by_code(self) -> dict[int, Processor]:
-        """The requests answered here."""
+        """The processors by request code."""
         routes = self._routes
         return {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
@@ -59,7 +59,7 @@ class TopicProcessor:
         }
 
     def route(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_ROUTEINFO_BY_TOPIC: which brokers have a topic, and how many queues of it."""
+        """GET_ROUTEINFO_BY_TOPIC: the brokers of a topic, and their numbers of queues."""
         config, header = self._configuration.config, request.read(GetRouteInfoRequestHeader)
         wait_ms = config.wait_seconds_for_service * 1000
         if config.need_wait_for_service and self._now_ms() - self._started_ms < wait_ms:
@@ -74,7 +74,10 @@ class TopicProcessor:
         return request.response(ResponseCode.SUCCESS, body=_by_zone(route, request).encode(standard=standard))
 
     def register(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """REGISTER_TOPIC_IN_NAMESRV: give a topic queues at brokers; unknown ones are passed over, and nobody told."""
+        """REGISTER_TOPIC_IN_NAMESRV: register queues of a topic at brokers.
+
+        Unknown brokers are ignored without an error.
+        """
         header = request.read(RegisterTopicRequestHeader)
         queues = decode_request(TopicRouteData, request.body).queue_datas if request.body else []
         if queues:
@@ -82,30 +85,30 @@ class TopicProcessor:
         return request.response(ResponseCode.SUCCESS)
 
     def delete(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """DELETE_TOPIC_IN_NAMESRV: forget a topic."""
+        """DELETE_TOPIC_IN_NAMESRV: remove a topic."""
         header = request.read(DeleteTopicFromNamesrvRequestHeader)
         self._routes.delete_topic(header.topic, header.cluster_name)
         return request.response(ResponseCode.SUCCESS)
 
     def all_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER, unless enableAllTopicList says no."""
+        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER, if enableAllTopicList is set."""
         if not self._configuration.config.enable_all_topic_list:
             return _disabled(request)
         return request.response(ResponseCode.SUCCESS, body=self._routes.all_topics().encode())
 
     def topics_of_cluster(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_TOPICS_BY_CLUSTER, unless enableTopicList says no."""
+        """GET_TOPICS_BY_CLUSTER, if enableTopicList is set."""
         if not self._configuration.config.enable_topic_list:
             return _disabled(request)
         cluster = request.read(GetTopicsByClusterRequestHeader).cluster
         return request.response(ResponseCode.SUCCESS, body=self._routes.topics_of_cluster(cluster).encode())
 
     def system_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_SYSTEM_TOPIC_LIST_FROM_NS: those named after clusters and brokers."""
+        """GET_SYSTEM_TOPIC_LIST_FROM_NS: the topics named after clusters and brokers."""
         return request.response(ResponseCode.SUCCESS, body=self._routes.system_topics().encode())
 
     def _listing(self, topics: Callable[[], TopicList]) -> Processor:
-        """A list of topics, unless enableTopicList says no."""
+        """A processor that answers a list of topics, if enableTopicList is set."""
 
         def answer(channel: Channel, request: RemotingCommand) -> RemotingCommand:
             if not self._configuration.config.enable_topic_list:
@@ -116,7 +119,7 @@ class TopicProcessor:
 
 
 def _by_zone(route: TopicRouteData, request: RemotingCommand) -> TopicRouteData:
-    """The route for a client that wants brokers of its own zone."""
+    """The route, reduced to the client's zone if the request asks for that."""
     fields = request.ext_fields
     zone_name = fields.get(ZONE_NAME, "")
     wanted = fields.get(ZONE_MODE, "").lower() == "true" and zone_name.strip() != ""

@@ -126,8 +126,9 @@ class Channel(asyncio.Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """The size of frames that are incomplete, not taken or not answered yet, and of an incomplete TLS record, in
-        bytes.
+        """The size of buffered requests in bytes.
+
+        These are frames that are incomplete, not taken or not answered yet, and an incomplete TLS record.
         """
         connection = self._connection
         held = connection.buffered_bytes + connection.left_bytes + self._under_way_bytes
@@ -270,8 +271,9 @@ class Channel(asyncio.Protocol):
         self.send(command)
 
     async def writable(self) -> None:
-        """Wait until the other end has read enough, or finished the TLS handshake. Send without awaiting anything after
-        that.
+        """Wait until the other end has read enough, or finished the TLS handshake.
+
+        Send without awaiting anything after that.
         """
         while True:
             if self._out_bytes > WRITE_HIGH_WATER_BYTES:

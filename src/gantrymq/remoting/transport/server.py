@@ -107,8 +107,9 @@ class RemotingServer:
             await asyncio.sleep(0)
 
     def connected(self, channel: Channel) -> None:
-        """Register a new connection. One that arrives during the close is aborted, because nothing else would
-        close it.
+        """Register a new connection.
+
+        One that arrives during the close is aborted, because nothing else would close it.
         """
         if self._closing:
             channel.abort()
