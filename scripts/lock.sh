@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Resolves pyproject.toml into requirements/*.lock: exact versions with hashes, valid for every supported
-# Python and platform, and no index address, so that each machine keeps to the index it is set up for.
+# Resolves pyproject.toml into requirements/*.lock: exact versions with hashes, valid for every supported Python and
+# platform. The files have no index address, so that each machine uses its configured index.
 # Needs `uv` on the PATH (or UV=/path/to/uv). Pass --upgrade to move to newer versions.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,5 +9,5 @@ compile=("${UV:-uv}" pip compile --quiet --universal --python-version 3.11 --for
     --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock")
 
 "${compile[@]}" pyproject.toml --all-extras --group build --group dev -o requirements/dev.lock "$@"
-# The build tools alone, at the versions that the whole lock chose.
+# Only the build tools, at the versions of dev.lock.
 "${compile[@]}" --group build -c requirements/dev.lock -o requirements/build.lock

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Says in one line what is missing on this machine, before anything is set up. Prints the Python to use.
-# Java is looked for where it is needed: by scripts/java.sh for Spark, by make interop for the referee.
+# Prints the Python to use, or fails with one line that says what this machine lacks, before anything is set up.
+# Java is checked only when it is needed: by scripts/java.sh for Spark, by make interop for the tests with Java.
 set -euo pipefail
 
 fail() { printf 'gantrymq: %s\n' "$*" >&2; exit 1; }
 
 python=""
 for candidate in ${PYTHON:-python3.13 python3.12 python3.11 python3}; do
-    # A name on the PATH may be a version manager's stub that runs nothing, so ask the interpreter itself.
+    # A name on the PATH may be a version manager's stub without an interpreter, so run it.
     if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
         python=$candidate
         break

@@ -1,4 +1,4 @@
-"""``python -m gantrymq``: the command, where its console script is not on the path."""
+"""``python -m gantrymq``: the command, for when its console script is not on the PATH."""
 
 from gantrymq.cli import run
 

@@ -4,9 +4,9 @@
         place_order(rocketmq.namesrv)
         rocketmq.wait_for_messages("orders", 1)
 
-``rocketmq`` and ``async_rocketmq`` are a broker of the test's own, ``rocketmq_session`` is one for all tests of a
-worker, and ``rocketmq_topic`` a topic in it that no other test has. The marker ``rocketmq`` gives the broker of a test
-its settings, ``rocketmq_settings`` in the ini file those of all. Nothing is imported before a fixture is asked for.
+``rocketmq`` and ``async_rocketmq`` give a test its own broker. ``rocketmq_session`` is one broker for all tests of a
+worker, and ``rocketmq_topic`` a new topic in it. The marker ``rocketmq`` sets the settings of one test's broker,
+``rocketmq_settings`` in the ini file those of all brokers. Nothing is imported before a fixture is used.
 """
 
 from __future__ import annotations
@@ -25,27 +25,28 @@ if TYPE_CHECKING:
 
 MARKER = "rocketmq"
 INI_SETTINGS = "rocketmq_settings"
-_MOST_OF_A_NAME = 60  # of the 127 characters that a topic may have
+_MOST_OF_A_NAME = 60  # a topic's name may have 127 characters
 _HAS_ITS_OWN = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The ini file's settings."""
+    """Declare the ini option for settings."""
     text = "settings of the brokers that the rocketmq fixtures start: KEY=VALUE, one a line"
     parser.addini(INI_SETTINGS, text, type="linelist", default=[])
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marker's settings."""
+    """Declare the marker for settings."""
     line = f"{MARKER}(**settings): settings of this test's broker under RocketMQ's keys, as flushDiskType='SYNC_FLUSH'"
     config.addinivalue_line("markers", line)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Refuse settings of a test whose broker is not its own. Those of a class or module may be meant for others.
+    """Refuse a marker with settings on a test that uses only the session's broker, where they have no effect.
 
-    Behind the test, where it passed: until then it may ask for a broker of its own, by ``getfixturevalue``.
+    Markers of a class or module may be meant for other tests. The check runs after the test, which may still request
+    its own broker by ``getfixturevalue``.
     """
     wanted = getattr(item, "fixturenames", ())
     if "rocketmq_session" not in wanted or "rocketmq" in wanted or item.stash.get(_HAS_ITS_OWN, False):
@@ -57,10 +58,12 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 
 @pytest.fixture
 def rocketmq(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
-    """A broker of this test's own: an empty store, free ports, gone when the test ends. May be killed and restarted."""
+    """A broker of the test's own: an empty store, free ports, removed after the test.
+    It may be killed and restarted.
+    """
     request.node.stash[_HAS_ITS_OWN] = True
     marked: dict[str, Setting] = {}
-    for marker in reversed(list(request.node.iter_markers(MARKER))):  # the nearest wins
+    for marker in reversed(list(request.node.iter_markers(MARKER))):  # the nearest marker has precedence
         if marker.args:
             raise pytest.UsageError(f"{MARKER}({_shown(marker)}): settings are written KEY=VALUE, or **{{KEY: VALUE}}")
         marked |= marker.kwargs
@@ -70,7 +73,7 @@ def rocketmq(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture
 def async_rocketmq(rocketmq: EmbeddedBroker) -> AsyncEmbeddedBroker:
-    """The same broker for a coroutine: its methods are awaited. It runs in a thread of its own."""
+    """The test's own broker for a coroutine: its methods are awaited. It runs in a thread of its own."""
     from gantrymq.embedded.async_broker import AsyncEmbeddedBroker
 
     return AsyncEmbeddedBroker.around(rocketmq)
@@ -78,14 +81,14 @@ def async_rocketmq(rocketmq: EmbeddedBroker) -> AsyncEmbeddedBroker:
 
 @pytest.fixture(scope="session")
 def rocketmq_session(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
-    """One broker for all tests of this process; under pytest-xdist each worker has its own. Leave it running."""
+    """One broker for all tests of this process; under pytest-xdist one for each worker. Do not stop it."""
     with _broker(request.config, {}) as broker:
         yield broker
 
 
 @pytest.fixture
 def rocketmq_topic(request: pytest.FixtureRequest, rocketmq_session: EmbeddedBroker) -> str:
-    """A topic of ``rocketmq_session`` that is there, and that no other test has: named after the test."""
+    """A new topic of ``rocketmq_session``, named after the test."""
     name = re.sub(r"[^\w-]", "_", request.node.name, flags=re.ASCII)[:_MOST_OF_A_NAME]
     topic = f"{name}_{uuid4().hex[:12]}"
     rocketmq_session.create_topic(topic)

@@ -202,7 +202,7 @@ class EmbeddedBroker:
 
     def _change(self, life: Coroutine[Any, Any, None]) -> None:
         with self._lock:
-            # Without undo, so that an interrupted caller leaves no half-finished start or stop.
+            # Not LoopThread.run(): an interrupted caller must not cancel a start or stop halfway.
             self._thread().submit(life).result()
 
     def _thread(self) -> LoopThread:
@@ -210,7 +210,7 @@ class EmbeddedBroker:
             if self._loop is None:
                 self._is_closed = False
                 if self._remove is not None and not self._remove.alive:
-                    self._make_temporary()  # after a close, which took both
+                    self._make_temporary()  # a close has removed the old one
                 self._loop = LoopThread("embedded broker")
                 last = None if self._remove is None else partial(_remove, self._life.store_path, self._pid)
                 self._drops.append(close_when_dropped(self, self._loop, self._life.stop, last, at_exit=False))

@@ -35,7 +35,7 @@ class StopReason(StrEnum):
     NO_ROOM_BEHIND = "no room for a blank behind it", "a record without room behind it"
 
     def __new__(cls, value: str, there_is: str, error: str = "") -> StopReason:
-        """A reason with its words."""
+        """A reason with its texts."""
         reason = str.__new__(cls, value)
         reason._value_ = value
         reason.there_is, reason.error = there_is, error or there_is
