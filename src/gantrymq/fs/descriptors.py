@@ -75,7 +75,7 @@ def named_errors(path: Path, needed_bytes: int = 0, position: int | None = None)
 
 
 def _file_above(path: Path) -> Path:
-    """The file in ``path`` below which nothing can lie."""
+    """``path`` or the parent of it that is a file where a directory is needed."""
     return next((one for one in (path, *path.parents) if os.path.lexists(one) and not os.path.isdir(one)), path)
 
 
@@ -122,8 +122,9 @@ def open_descriptor(path: Path, flags: int) -> int:
 
 
 def _made_by_root(path: Path, flags: int) -> int:
-    """Create a new file as root, for the directory's owner; -1 if the name exists, because its owner must not
-    change.
+    """Create a new file as root, for the directory's owner; -1 if the name exists.
+
+    The owner of an existing file must not change.
     """
     with _directory_of(path) as directory:
         try:

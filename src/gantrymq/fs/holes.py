@@ -1,6 +1,4 @@
-"""Finds holes of files, so that they are not read: a read of a hole makes Linux read ahead, often megabytes of
-zeros.
-"""
+"""Finds holes of files, so that they are not read: reading one makes Linux read ahead, often megabytes of zeros."""
 
 from __future__ import annotations
 
@@ -10,9 +8,7 @@ _PAGE_BYTES = 4096
 
 
 def data_end(file: File, begin: int, end: int) -> int:
-    """The page at which the hole before ``end`` begins: ``begin`` if the whole range is a hole, ``end`` if there is
-    none.
-    """
+    """The page at which the hole before ``end`` begins: ``begin`` if all is a hole, ``end`` if there is none."""
     low, high = begin // _PAGE_BYTES, -(-end // _PAGE_BYTES)  # no page from ``high`` on is known to be data
     if low < high and file.data_from(max((high - 1) * _PAGE_BYTES, begin)) < end:
         return end  # the usual case

@@ -325,9 +325,7 @@ class RealFileSystem:
         return True
 
     def used_ratio(self, path: Path) -> float:
-        """The share of used blocks among those available to ordinary users, rounded up to whole percent as in
-        RocketMQ.
-        """
+        """The used share of the blocks available to ordinary users, rounded up to whole percent as in RocketMQ."""
         with named_errors(path):
             status = os.statvfs(path)
         used = status.f_blocks - status.f_bfree

@@ -40,9 +40,7 @@ def new_columns(capacity: int, rows: int = N_COLUMNS) -> Int64s:
 
 
 class Scratch(NamedTuple):
-    """The working memory of ``columns.properties_map``: four numbers for each entry of a record, and its repaired
-    bytes.
-    """
+    """The working memory of ``columns.properties_map``: four numbers for each entry of a record, and repaired bytes."""
 
     entries: Int64s
     repaired: Bytes

@@ -173,8 +173,9 @@ def _word_count(argument: Any) -> int:
 
 
 def _address(array: Any) -> int:
-    """Return the address of the first element, through NumPy's C array interface: the dictionary takes twice as
-    long.
+    """Return the address of the first element, through NumPy's C array interface.
+
+    NumPy's dictionary of the same data takes twice as long.
     """
     if not array.flags.c_contiguous:
         raise TypeError("a kernel takes C-contiguous arrays only")

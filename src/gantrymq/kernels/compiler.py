@@ -54,9 +54,7 @@ def _pointer(typing_context: Any, address: Any) -> Any:
 
 
 def main(arguments: list[str]) -> int:
-    """Compile the kernels named as MODULE.NAME to FOLDER/MODULE.NAME.o, with a .json file of what ``calls`` must
-    know.
-    """
+    """Compile the kernels named MODULE.NAME to FOLDER/MODULE.NAME.o, with a .json file of what ``calls`` must know."""
     variant = next(variant for found in VARIANTS.values() for variant in found if variant.name == arguments[0])
     folder, wanted = Path(arguments[1]), set(arguments[2:])
     for kernel, example in calls():

@@ -35,8 +35,9 @@ def fill_map(
     cursors: Int64s,
     out: Bytes,
 ) -> None:
-    """Write the entries that :func:`size_map` measured to ``out``, row i's at ``cursors[i]``, which is moved after
-    them.
+    """Write the entries that :func:`size_map` measured to ``out``.
+
+    Row i's are written at ``cursors[i]``, which is moved to their end.
     """
     for i in range(n):
         at = cursors[i]

@@ -16,8 +16,9 @@ from gantrymq.kernels.jit import kernel
 
 @kernel
 def fill_property(name: Bytes, values: Bytes, offsets: Int64s, n: int, cursors: Int64s, out: Bytes) -> None:
-    """Write ``name 0x01 value 0x02`` of each of n rows to ``out``, row i's at ``cursors[i]``, which is moved after
-    it.
+    """Write ``name 0x01 value 0x02`` of each of n rows to ``out``.
+
+    Row i's is written at ``cursors[i]``, which is moved to its end.
     """
     for i in range(n):
         start, stop = offsets[i], offsets[i + 1]

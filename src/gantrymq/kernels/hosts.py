@@ -123,8 +123,9 @@ def message_ids(
     out_values: Bytes,
     out_offsets: Int32s,
 ) -> tuple[int, int, int]:
-    """Write the offset message id of each record: its store host at ``at`` and its physical offset in upper-case
-    hex.
+    """Write the offset message id of each record.
+
+    It consists of the store host at ``at`` and the physical offset, both in upper-case hexadecimal.
     """
     used = 0
     out_offsets[0] = 0

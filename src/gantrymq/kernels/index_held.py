@@ -63,8 +63,7 @@ def index_confirm(
     seed: int,
     balance: int,
 ) -> tuple[int, int]:
-    """Compare entries ``start`` to ``stop`` (see ``index_put``) with the next ones in the file, as ``header`` counts
-    them.
+    """Compare entries ``start`` to ``stop`` (see ``index_put``) with the next ones in the file, by ``header``.
 
     Returns how many are there, up to the first difference or the end of the file, and the new balance. ``header`` is
     updated as in ``index_put``.

@@ -76,8 +76,9 @@ def _is(buf: Bytes, at: int, end: int, name: Bytes) -> bool:
 
 @rare_helper
 def _number(buf: Bytes, at: int, end: int) -> Number:
-    """Parse a decimal number without superfluous zeros and with at most ``_MOST_DIGITS`` digits, so that no digit is
-    lost.
+    """Parse a decimal number without superfluous zeros.
+
+    It may have at most ``_MOST_DIGITS`` digits, so that no digit is lost.
     """
     negative = at < end and buf[at] == _MINUS
     first = at + negative

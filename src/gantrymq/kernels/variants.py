@@ -68,9 +68,7 @@ def choose(offered: Collection[str]) -> Variant | None:
 
 
 def _processor_flags() -> frozenset[str]:
-    """Return the feature flags of the first processor from Linux; empty on other systems, which then use the
-    baseline.
-    """
+    """Return the feature flags of the first processor from Linux; empty elsewhere, where the baseline is used."""
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
             first = file.read(_CPUINFO_BYTES).partition("\n\n")[0]

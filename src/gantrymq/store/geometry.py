@@ -93,8 +93,7 @@ def log_file_size(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig,
 
 
 def settled_size(key: str, configured: int, sizes: list[int], given: Collection[str]) -> int:
-    """Return the file size for ``key``: ``configured`` if the key is ``given``, else the most frequent one of
-    ``sizes``.
+    """Return the file size for ``key``: ``configured`` if the key is ``given``, else the most frequent of ``sizes``.
 
     Raises ConfigError if the key is given and all files have one other size. A single shorter file is accepted: it may
     have been cut short.

@@ -122,9 +122,7 @@ class MessageLookup:
     def iterate(
         self, queue: ConsumeQueue, begin: int, end: int, at_once: int = _ENTRIES_A_READ
     ) -> Iterator[tuple[int, QueueEntry]]:
-        """Yield (queue offset, unit) from ``begin`` up to ``end`` or the end of the queue, reading ``at_once`` units a
-        time.
-        """
+        """Yield (queue offset, unit) from ``begin`` up to ``end`` or the end of the queue, read ``at_once`` a time."""
         while begin < end:
             units = queue.entries(begin, min(end - begin, at_once))
             if not len(units):
@@ -134,8 +132,9 @@ class MessageLookup:
                 begin += 1
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return the first offset of a queue, or 0 if it does not exist (RocketMQ creates the queue when it looks it
-        up).
+        """Return the first offset of a queue, or 0 if it does not exist.
+
+        RocketMQ creates the queue when it looks it up.
         """
         queue = self.queues.get(topic, queue_id)
         return queue.min_offset if queue is not None else 0
@@ -195,8 +194,7 @@ class MessageLookup:
         return [message for message in map(self.log.read, offsets) if message is not None]
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """Return the first queue offset whose message was stored at ``timestamp_ms`` or later, or max_offset if none
-        was.
+        """Return the first queue offset whose message was stored at ``timestamp_ms`` or later, or max_offset.
 
         Returns 0 if the queue does not exist.
         """

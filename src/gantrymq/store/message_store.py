@@ -339,8 +339,7 @@ class MessageStore(WritingStore):
         return StoreWatch(self._fs, directories, paths.lock, self._lock, self._log, lambda: self._index)
 
     def _last_timestamp_ms(self) -> int:
-        """Return the store time (ms) of the newest dispatched message, or 0 if there is none or it is over a minute
-        ahead.
+        """Return the store time (ms) of the newest dispatched message; 0 if there is none or it is a minute ahead.
 
         A time that far ahead comes from a wrong clock or a flipped bit. If it were continued, every message would get
         it until the clock reaches it, and delayed messages would be delivered at once, as after a clock that was set

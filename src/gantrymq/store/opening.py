@@ -70,9 +70,7 @@ def load_parts(
 
 
 def misfiled_in(fs: FileSystem, parts: StoreParts) -> list[tuple[JudgedFile, MisfiledQueueError]]:
-    """Return, for each loaded queue with entries of another queue, the first such file and the error that describes
-    it.
-    """
+    """Return the first file of each loaded queue that has entries of another queue, and the error about it."""
     log = parts.log
     judged = judge_queue_files(fs, parts.queues.listed(), log.slots_at, log.min_offset, log.max_offset)
     return list(misfiled_queues(judged))

@@ -57,7 +57,7 @@ class StorePaths:
         return tuple(sorted((path for path in given if path not in self.read_only), key=str)) or given
 
     def directory_for(self, number: int, full: Collection[Path] = ()) -> Path:
-        """Return the directory for commit log file ``number``, counted from offset 0: round-robin, without the ``full``
+        """Return the directory for commit log file ``number`` (counted from offset 0): round-robin, without ``full``
         ones.
 
         The choice is RocketMQ's, so that either can continue the other's store. If all directories are full, all are

@@ -103,8 +103,7 @@ class WritingStore(ReadingStore):
         return self.append_checked([(one, one.check(config, host)) for one in appendables])
 
     def check_ahead(self, appendable: Appendable) -> PutMessageStatus:
-        """Check a large appendable and allocate page cache for its records, before :meth:`append_checked` takes the
-        lock.
+        """Check a large appendable and allocate page cache for it, before :meth:`append_checked` takes the lock.
 
         Both can be slow: 5 to 40 ms for 14 MB of records, and more if the disk does not keep up. Thread rule: any
         thread that owns ``appendable``.

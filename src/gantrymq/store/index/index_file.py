@@ -268,8 +268,9 @@ class IndexFile:
 
 
 def _numbers(header: IndexHeader) -> Int64s:
-    """Return the header as the kernels take it. dataclasses.astuple copies each number, which costs more than a
-    query.
+    """Return the header in the form that the kernels take.
+
+    dataclasses.astuple copies each number, which costs more than a query.
     """
     times = header.begin_timestamp_ms, header.end_timestamp_ms
     offsets = header.begin_phy_offset, header.end_phy_offset

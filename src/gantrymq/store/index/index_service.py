@@ -95,9 +95,7 @@ class IndexService:
         return header.index_count < self._entries or header.end_timestamp_ms > flushed_ms
 
     def end_rewriting(self) -> None:
-        """End the rewriting of doubtful files: everything is in the index again, so the remaining old files are
-        removed.
-        """
+        """End the rewriting of doubtful files: all entries are in the index again, so the old files are removed."""
         self._streams = False
         if self._files:
             self._files[-1].settle()

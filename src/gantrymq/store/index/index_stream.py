@@ -1,7 +1,7 @@
 """A new index file, written from front to back past the page cache.
 
-Allocating new pages in the page cache costs more than all other work (docs/perf/puts.md), the index of a whole log has
-hundreds of megabytes of them, and it is not read soon. Therefore the slots, which are accessed at random, stay in
+The index of a whole log needs hundreds of megabytes of new pages and is not read soon. Allocating them in the page
+cache costs more than all other work (docs/perf/puts.md). Therefore the slots, which are accessed at random, stay in
 private memory until the end. The entries, which are sequential, go through a few buffers that a thread writes.
 
 ::
@@ -39,9 +39,7 @@ _BUFFERS = 4
 
 
 class IndexStream:
-    """Writes the entries of ``file``, which is new, has its space reserved, and has ``slots`` slots and ``entries``
-    entries.
-    """
+    """Writes the entries of a new ``file`` with ``slots`` slots and ``entries`` entries. Its space must be reserved."""
 
     def __init__(self, file: File, slots: int, entries: int) -> None:
         self._file, self._slots, self._entries = file, slots, entries

@@ -116,9 +116,7 @@ class CommitLog:
         file.advance(rest)
 
     def get_message(self, offset: int, size: int) -> SelectMappedBufferResult | None:
-        """Return a held view of ``size`` bytes at ``offset``, or None unless all of them are written and in one
-        file.
-        """
+        """Return a held view of ``size`` bytes at ``offset``, or None unless all are written and in one file."""
         return self.queue.select(offset, size)
 
     def read(self, offset: int, size: int | None = None) -> StoredMessage | None:
@@ -152,8 +150,7 @@ class CommitLog:
         return (message.topic, offset + message.size_bytes) if message is not None else None
 
     def slots_at(self, places: Iterable[tuple[int, int]]) -> list[tuple[str, int, int] | None]:
-        """Return (topic, queue id, queue offset) of the record at each (offset, size), or None where there is no such
-        record.
+        """Return (topic, queue id, queue offset) of the record at each (offset, size), or None without a record.
 
         Fastest if the offsets rise. The files are read, not mapped, and at most one is open at a time, so that files
         which a writer's retention removes free their space. Thread rule: no other thread may use the log.
@@ -177,9 +174,7 @@ class CommitLog:
         return message is not None and (message.topic, message.queue_id, message.queue_offset) == place
 
     def pickup_store_timestamp(self, offset: int, size: int) -> int:
-        """Return the store time (ms) of the record at ``offset``, or -1 if the record is gone
-        (pickupStoreTimestamp).
-        """
+        """Return the store time (ms) of the record at ``offset``, or -1 if it is gone (pickupStoreTimestamp)."""
         if offset < self.min_offset or size < record.MIN_RECORD_SIZE:
             return -1
         held = self.get_message(offset, size)

@@ -68,9 +68,7 @@ class FlushRequest:
         return self._status or PutMessageStatus.FLUSH_DISK_TIMEOUT
 
     def add_done_callback(self, call: Callable[[FlushRequest], None]) -> None:
-        """Call ``call`` with this request, from the flushing thread, when it is finished; at once if it is finished
-        already.
-        """
+        """Call ``call`` with this request, from the flushing thread, when it is finished; now if it already is."""
         self._callbacks.append(call)
         if self.done():
             self._call_back()
@@ -160,9 +158,7 @@ class GroupCommitService:
             self._answer(late)
 
     def _gather(self) -> list[FlushRequest]:
-        """Take the waiting requests, once there are as many as recent syncs served or the time of the last sync has
-        passed.
-        """
+        """Take the waiting requests once there are as many as recent syncs served, or after the last sync's time."""
         if 0 < len(self._requests) < self._wanted:
             self._are_there.acquire(timeout=min(self._sync_s, _LONGEST_WAIT_S))
         with self._guard:

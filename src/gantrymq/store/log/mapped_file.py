@@ -172,9 +172,9 @@ class MappedFile:
     def bring_in(self, length: int) -> None:
         """Allocate page cache for the next ``length`` bytes and one page more, up to ``brought_in``, by writing zeros.
 
-        The obvious way is to let the store into the mapping fault. Linux then reads ahead megabytes of a hole, in huge
-        pages, which here costs nine times as much as the small pages that a write allocates, and repeats it for every
-        fault. A load has the same effect, hence the extra page: kernels read a few bytes beyond the newest record.
+        The obvious way is to let the store into the mapping fault. Linux then reads megabytes of a hole ahead into
+        large folios, which here costs nine times as much as the small pages that a write allocates, and it never stops
+        doing so. A load has the same effect, hence the extra page: kernels read a few bytes beyond the newest record.
         Raises DiskFullError.
         """
         if self.is_buffered:
@@ -333,8 +333,9 @@ class MappedFile:
             return False
 
     def hold_to_read(self) -> bool:
-        """Like :meth:`hold`, but also False if the file no longer exists: a writer's retention does not wait for
-        readers in other processes.
+        """Like :meth:`hold`, but also False if the file no longer exists.
+
+        A writer's retention does not wait for readers in other processes.
         """
         if not self.hold():
             return False

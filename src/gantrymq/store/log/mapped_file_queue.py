@@ -292,8 +292,9 @@ class MappedFileQueue:
             self._ahead[file.file_from_offset] = file
 
     def drop_unused(self) -> None:
-        """Remove the last file if nothing is written in it, unless it is the only record of how far the queue had
-        come.
+        """Remove the last file if nothing is written in it.
+
+        It stays if it is the only record of how far the queue had come.
         """
         files = self._files
         if files and files[-1].wrote_position == 0 and (len(files) > 1 or files[-1].file_from_offset == 0):

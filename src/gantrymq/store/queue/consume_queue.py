@@ -132,7 +132,7 @@ class ConsumeQueue:
         # queue.
         self.perhaps_stray: tuple[int, PassedOver] | None = None
         self.renumbered: list[Renumbered] = []  # records that got a unit since this was opened
-        self.passed_over: list[PassedOver] = []  # records since this was opened
+        self.passed_over: list[PassedOver] = []  # records that got no unit since this was opened
         self.had_units_behind = False  # set by recover(): something was written past the end that it found
         self._doubted_end = 0  # up to this offset, old units may follow the last one
         self._ext = ext
@@ -249,8 +249,9 @@ class ConsumeQueue:
             self._truncate_ext()
 
     def truncate(self, phy_offset: int) -> None:
-        """Drop every unit that points to or past ``phy_offset`` (truncateDirtyLogicFiles), and old units after the
-        end.
+        """Drop every unit that points to or past ``phy_offset``, and old units after the end.
+
+        Source: truncateDirtyLogicFiles.
         """
         self.files.drop_ahead()
         if self.max_physic_offset > phy_offset:
@@ -397,9 +398,7 @@ class ConsumeQueue:
 
     @property
     def next_offset(self) -> int:
-        """The offset at which :meth:`go_on` may write: ``max_offset``, or -1 if the units need the checks of
-        append_units.
-        """
+        """The offset at which :meth:`go_on` may write, or -1 if the units need the checks of append_units."""
         end = self.max_offset
         is_doubtful = self.perhaps_anew is not None or self.max_physic_offset < 0 < end
         return -1 if self._ext is not None or is_doubtful else end
@@ -441,9 +440,7 @@ class ConsumeQueue:
         return decode_entry(raw) if len(raw) == UNIT_SIZE else None
 
     def entries(self, queue_offset: int, count: int) -> NDArray[np.void]:
-        """Return at most ``count`` units from ``queue_offset``, up to the end of their file, as an array of
-        UNIT_DTYPE.
-        """
+        """Return at most ``count`` units from ``queue_offset``, up to the end of their file (array of UNIT_DTYPE)."""
         return np.frombuffer(self.read_bytes(queue_offset * UNIT_SIZE, count * UNIT_SIZE), UNIT_DTYPE)
 
     def units(self, queue_offset: int, count: int) -> Iterator[tuple[int, int, int]]:

@@ -60,7 +60,7 @@ class PendingDirectorySyncs:
         self._flushing = threading.Lock()
 
     def add(self, queue: Path) -> None:
-        """Note that the names in the directory ``queue``, and the names that lead to it, are not durable."""
+        """Note that the names in the directory ``queue``, and the names of its parents, are not durable."""
         with self._guard:
             self._queues[queue] = None
 
@@ -172,8 +172,7 @@ class ConsumeQueues:
         return min(lost, default=None)
 
     def drop_false_ends(self, is_true: Callable[[ConsumeQueue, int], bool]) -> None:
-        """In queues with bytes past the end that was found, also drop the last units that do not point to their own
-        record.
+        """Drop the last units that do not point to their own record, in queues with bytes past the end that was found.
 
         ``is_true(queue, queue_offset)`` says whether a unit does.
         """

@@ -123,8 +123,9 @@ def set_back(fs: FileSystem, paths: StorePaths, ahead: Sequence[GroupAhead]) -> 
 
 
 def _load(fs: FileSystem, paths: StorePaths, name: str) -> Mapping[str, Any]:
-    """Return the object of a file as a broker reads it: a file that was edited by hand is not replaced by its
-    ``.bak``.
+    """Return the object of a file as a broker reads it.
+
+    A file that was edited by hand is not replaced by its ``.bak``.
     """
     with suppress(StoreError, OSError):
         return ConfigFile(fs, paths.config / name).read(dict, keeps_edits=True) or {}

@@ -239,7 +239,7 @@ def require_whole_log(
 
 
 def fill_gap(fs: FileSystem, paths: StorePaths, file_size: int, gap: MissingFileError) -> None:
-    """Create the missing files of ``gap`` with one blank each. Each file appears complete. Raises DiskFullError."""
+    """Create the missing files of ``gap``. Each consists of one blank and appears complete. Raises DiskFullError."""
     if gap.count > _MOST_MISSING_FILES:
         raise gap
     for offset in range(gap.begin, gap.end, file_size):
@@ -313,9 +313,7 @@ def _renamed_files(fs: FileSystem, paths: StorePaths, size: int) -> Iterator[tup
 
 
 def first_record_offset(fs: FileSystem, path: Path) -> int | None:
-    """Return the physical offset in the record at the start of a file, or None if there is no record or it is
-    unreadable.
-    """
+    """Return the physical offset in the record at the start of a file, or None without a readable record."""
     try:
         head = _head(fs, path)
     except (OSError, StoreError):

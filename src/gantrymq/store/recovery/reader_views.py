@@ -174,9 +174,7 @@ def _last_phy_offset(fs: OverlayFileSystem, files: list[OffsetFile]) -> int:
 
 
 def damaged_ext_files(fs: FileSystem, paths: StorePaths, file_size: int) -> list[StoreError]:
-    """Return the problem of each queue's extended units: the first missing or wrong file, or that all files are
-    missing.
-    """
+    """Return the problem of each queue's extended units: the first missing or wrong file, or no file at all."""
     problems: list[StoreError] = []
     for (topic, queue_id), _, queue_files in list_queues(fs, paths.consume_queue):
         directory = paths.consume_queue_ext / topic / str(queue_id)

@@ -198,9 +198,7 @@ class Recovery:
 
     @property
     def _is_limited(self) -> bool:
-        """Whether the search for the start file ends after a number of files, even if the checkpoint covers none of
-        them.
-        """
+        """Whether the search for the start file ends after a number of files, even if the checkpoint covers none."""
         return self.config.commit_log_recover_max_num > 0
 
     # The log
@@ -368,9 +366,9 @@ class Recovery:
 def index_begin(report: RecoveryReport, index: IndexService, dropped: list[tuple[Path, int]], log: CommitLog) -> int:
     """Return the physical offset from which the log must be indexed.
 
-    After a clean exit that is after the record that the newest unit points to, except for the first record, as in
-    RocketMQ. Otherwise it is the begin of what was dropped, or of what is read again. An index without any file was
-    lost and is made from the whole log.
+    After a clean exit that is one byte past the end of the last record that a queue points to, so that the next record
+    is left out, as in RocketMQ. Otherwise it is the begin of what was dropped, or of what is read again. An index
+    without any file was lost and is made from the whole log.
     """
     if report.last_exit_ok:
         behind_queues = report.queues_max_phy_offset + 1

@@ -82,7 +82,7 @@ class FileSwap:
             self.add(source, target)
 
     def run(self) -> int:
-        """Move the files. Returns how many old files are gone whose names are not used again."""
+        """Move the files. Returns how many old files were removed without a new file of the same name."""
         gone = sum(self._move(source, target, names) for source, target, names in self.moves)
         # All at once, because a rebuild has thousands. The parents are synced too: a killed store may not have synced
         # the name of an existing directory, and a power cut would take the moved files with it.
@@ -234,8 +234,8 @@ class ReadySwap:
         """Finish an interrupted swap, if there is one, and remove the work directory of an interrupted rebuild.
 
         Raises DiskFullError, DiskError. Raises StoreError before anything is moved if a directory is now on another
-        disk or mount: files of a damaged log are only right together, so a part of them must not be moved. Also raises
-        if the end of the log cannot be read and could be when the mark was set.
+        disk or mount: the new files may be of a damaged log and are then only right together, so a part of them must
+        not be moved. Also raises if the end of the log cannot be read and could be when the mark was set.
         """
         if not self._fs.exists(self._work) or not self._is_ours():
             return
