@@ -75,7 +75,7 @@ def export(
     Files are in OUT/topic_dir=NAME/day=YYYY-MM-DD/, by the UTC day of storing,
     and have the columns of spark.read.format("rocketmq"). A NAME that is too
     long for a directory is cut and ends with ~HASH; the column topic has the
-    full name. Every intact message is exported, also behind damage. OUT stays
+    full name. Every intact message is exported, also after damage. OUT stays
     empty until all files are complete. The command takes no lock and writes
     nothing to STORE. The exit code is 1 if messages are missing; all of them
     are reported. With - JSON lines or CSV go to stdout, and the report to

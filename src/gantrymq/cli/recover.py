@@ -19,7 +19,7 @@ def recover(
 ) -> None:
     """Recover a store as the start of a broker would, and close it cleanly.
 
-    The first damaged record ends the log: it and everything behind it are
+    The first damaged record ends the log: it and everything after it are
     cut, in the log and in the queues. Entries that queues and index lack are
     added. A store that was closed is checked in the same way.
 

@@ -145,7 +145,7 @@ def progress(unit: str = "bytes", *, shown: bool = True) -> Iterator[Report | No
 
     ``unit`` is what is counted: bytes, or another noun. A total of 0 is unknown. A bar and lines of output must not
     share a terminal, so pass ``shown=False`` if both would. A finished step is shown as complete, because the part
-    behind the last record of a log is never reported.
+    after the last record of a log is never reported.
     """
     if not shown or not sys.stderr.isatty():
         yield None

@@ -59,7 +59,7 @@ def missing(low: int, high: int) -> str:
 
 
 def replaced(end: int) -> str:
-    """The text for a queue that has other messages in front of the offset ``end`` than before."""
+    """The text for a queue whose messages before the offset ``end`` are not those that were read."""
     return (
         f"the queue was recreated, or its log was cut and written again: the messages in front of offset {end} are not "
         "those that were read"

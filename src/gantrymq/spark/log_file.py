@@ -31,7 +31,7 @@ class NotThereError(StoreError):
 
 
 class BadSectorError(StoreError):
-    """The disk cannot read the bytes at ``position`` of the file; the bytes in front of it were read."""
+    """The disk cannot read the bytes at ``position`` of the file; the bytes before it were read."""
 
     def __init__(self, path: str, position: int, error: OSError) -> None:
         super().__init__(path, f"cannot be read at {position}: {error.strerror or error}")

@@ -6,7 +6,7 @@ the CRC of the bytes at its beginning and at its end. These bytes hold times, of
 change. An executor compares them before it reads. A difference is an error regardless of failOnDataLoss.
 
 A log may lie in several directories. If a directory has no log file although the query was planned on one in it, the
-disk is not mounted, which is an error. Otherwise a missing file is explained by retention only if the log begins behind
+disk is not mounted, which is an error. Otherwise a missing file is explained by retention only if the log begins after
 it and still has its planned end: retention deletes files from the front, and never the last one. Everything else (no
 directory, an empty one, a hole) is an error.
 """
@@ -67,7 +67,7 @@ def _crc(file: LogFile, at: int, size: int) -> int:
 def require_retention(error: NotThereError, planned: Location, base: int, end: LogEnd | None) -> None:
     """Return if retention has deleted the file ``planned``, which begins at ``base``; otherwise raise StoreError.
 
-    ``end`` is the end of the log when the query was planned. Without it, any log that begins behind ``base`` is
+    ``end`` is the end of the log when the query was planned. Without it, any log that begins after ``base`` is
     accepted.
     """
     log, host = planned.parent, socket.gethostname()

@@ -73,7 +73,7 @@ class QueueFilter:
         return wanted
 
     def _note_end(self, numbers: Int64s, offsets: Int64s, behind: NDArray[np.bool_]) -> None:
-        """Note records behind the end of their queue. Older records are of a deleted topic and do not count."""
+        """Note records after the end of their queue. Older records are of a deleted topic and do not count."""
         for number in np.unique(numbers[behind]).tolist():
             last = int(offsets[behind & (numbers == number)].max())
             self.behind_end[number] = max(last, self.behind_end.get(number, last))

@@ -4,7 +4,7 @@ The layout is Hive's: ``topic_dir=NAME/day=YYYY-MM-DD/part-00000.parquet`` in th
 UTC day of the store timestamp. Spark, DuckDB, pandas and pyarrow read it as one table and skip partitions that a query
 does not need. Rows are in the order of the log. ``_SUCCESS`` is written last.
 
-Every intact record that belongs to a queue is exported, as ``salvage`` would keep it; reading continues behind damage.
+Every intact record that belongs to a queue is exported, as ``salvage`` would keep it; reading continues after damage.
 Messages that the store had and the export lacks are reported (:mod:`gantrymq.tools.loss.export_account`). The export
 takes no lock and writes nothing to the store.
 

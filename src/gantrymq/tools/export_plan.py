@@ -1,7 +1,7 @@
 """What an export reads: which messages are selected, and which part of the log may have them.
 
 An export reads the log, not the queues, so a message is exported even if its queue lacks the unit. The queues are used
-for two things. If unit 0 of a queue points to the record of its offset 0, the records in front of it belong to an older
+for two things. If unit 0 of a queue points to the record of its offset 0, the records before it belong to an older
 topic of that name, which was deleted. A unit is also evidence that a message existed, so the message is reported as
 lost if the export does not have it.
 
@@ -85,13 +85,13 @@ class ExportSelection:
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """What to read: the records of ``files`` in front of the physical offset ``end`` that ``selection`` takes.
+    """What to read: the records of ``files`` before the physical offset ``end`` that ``selection`` takes.
 
     ``log`` are all files of the log, of which ``files`` may be a part; ``skipped`` are files that have no place in it.
-    Records of a topic in front of its physical offset in ``deleted_ends`` are deleted. ``begins`` has the physical
-    offset of a queue's record of offset 0, if that is certain. ``choices`` say which records count in queues with
-    faults. ``true_queues`` maps a physical offset to the queue that its record belongs to, if the record names another
-    one. ``filed`` knows the queue files that have the wrong name.
+    Records of a topic before its physical offset in ``deleted_ends`` are deleted. ``begins`` has the physical offset of
+    a queue's record of offset 0, if that is certain. ``choices`` say which records count in queues with faults.
+    ``true_queues`` maps a physical offset to the queue that its record belongs to, if the record names another one.
+    ``filed`` knows the queue files that have the wrong name.
     """
 
     paths: StorePaths
@@ -124,7 +124,7 @@ class ExportPlan:
         return self.log[0].base if self.log else 0
 
     def begin_of(self, name: QueueName) -> int | None:
-        """The physical offset in front of which no record belongs to the queue; None if only the records can tell."""
+        """The physical offset before which no record belongs to the queue; None if only the records can tell."""
         places = [self.begins[name]] if name in self.begins else []
         places += [self.deleted_ends[name[0]]] if name[0] in self.deleted_ends else []
         return max(places, default=None)

@@ -61,7 +61,7 @@ class Outlook:
 
 
 class _Count(RecordExport):
-    """Counts the messages, and separately those at or behind the physical offset ``end``."""
+    """Counts the messages, and separately those at or after the physical offset ``end``."""
 
     def __init__(self, plan: ExportPlan, end: int) -> None:
         super().__init__(plan, None, ExportReport())

@@ -133,11 +133,11 @@ class QueueRuns:
 class QueueChoice:
     """Which records of a queue count, and under which queue offset.
 
-    Records in front of the physical offset ``begin`` belong to an older topic of the same name. ``dropped`` has (run,
-    from, to): these slots of the run belong to other records. ``renumbered`` has (run, true offset of its first
-    record). ``moved`` are runs that count although their records carry another physical offset. ``duplicates`` are
-    single records that claim the slot of another. ``covered`` are the slots with a message. ``only`` is the single
-    record of a queue that must have had others, because its offset is above 0.
+    Records before the physical offset ``begin`` belong to an older topic of the same name. ``dropped`` has (run, from,
+    to): these slots of the run belong to other records. ``renumbered`` has (run, true offset of its first record).
+    ``moved`` are runs that count although their records carry another physical offset. ``duplicates`` are single
+    records that claim the slot of another. ``covered`` are the slots with a message. ``only`` is the single record of a
+    queue that must have had others, because its offset is above 0.
     """
 
     begin: int = 0
@@ -305,7 +305,7 @@ def _of_only(run: QueueRun, place_of: PlaceOf) -> int:
 
 
 def _filled_up_to(runs: Sequence[QueueRun], at: int, expected: int) -> int | None:
-    """The number of the run in front of which the runs from ``at`` on exactly fill the hole, or None."""
+    """The number of the run before which the runs from ``at`` on exactly fill the hole, or None."""
     for behind in range(at + 1, min(at + 1 + _MOST_IN_A_HOLE, len(runs))):
         expected += runs[behind - 1].length
         if runs[behind - 1].length > _MOST_IN_A_HOLE:

@@ -105,9 +105,9 @@ class RebuildReport:
 class BuildOrder:
     """What to build from the log in ``files`` into the existing directory ``work``; ``config`` has the file sizes.
 
-    ``old`` is the store whose queues say where they began. ``deleted_ends`` maps a topic to the physical offset in
-    front of which all its records are deleted. Records at the physical offsets in ``left_out`` enter no queue.
-    ``filed_as`` renames files of old queues that have the wrong name.
+    ``old`` is the store whose queues say where they began. ``deleted_ends`` maps a topic to the physical offset before
+    which all its records are deleted. Records at the physical offsets in ``left_out`` enter no queue. ``filed_as``
+    renames files of old queues that have the wrong name.
     """
 
     files: list[LogFile]
@@ -391,7 +391,7 @@ class _Rebuild:
         return account, suspects
 
     def _next_stop(self, order: BuildOrder, built: Built) -> LostRange | None:
-        """The damage in front of the log's end at which the next start stops, or None."""
+        """The damage before the log's end at which the next start stops, or None."""
         gaps = built.found.lost()
         return next_stop(gaps, self._next_begin(order, built)) if gaps else None
 
@@ -447,7 +447,7 @@ class _Rebuild:
             # A time without an offset would cover every record of that millisecond (StoreCheckpoint.queues_flushed).
             page.logics_msg_timestamp_ms = built.queued_timestamp_ms if built.queued_phy_offset > 0 else 0
             page.logics_physical_offset = built.queued_phy_offset
-            page.confirm_phy_offset = min(page.confirm_phy_offset, self._files_end)  # the account lists what was behind
+            page.confirm_phy_offset = min(page.confirm_phy_offset, self._files_end)  # the account lists what was after
         if self._report.index_rebuilt:
             page.index_msg_timestamp_ms = built.index_timestamp_ms
         return page

@@ -57,7 +57,7 @@ class SalvageReport:
     ``kept_queues`` counts queues without a record whose last file was copied. ``lost_queues`` are the (topic, queue id)
     that begin at offset 0 again. ``skipped_files`` are log files without a place in the log: copies of others, and
     files whose name is not a multiple of the file size and whose records do not name a free place. ``tail_bytes`` is
-    the number of bytes that were written behind the last whole record.
+    the number of bytes that were written after the last whole record.
     """
 
     records: int = 0
@@ -200,7 +200,7 @@ class _Salvage:
         correct_records(self._fs, self._target.commit_log, sizes.mapped_file_size_commit_log, refiling)
 
     def _missing_front(self, files: list[LogFile], file_size: int) -> Iterator[LostRange]:
-        """The missing range in front of the first file, if the name of a skipped file shows that the log had it."""
+        """The missing range before the first file, if the name of a skipped file shows that the log had it."""
         for path in self._report.skipped_files:
             base = parse_offset_name(path.name)
             if base is not None and base < files[0].base and base % file_size == 0:
@@ -247,7 +247,7 @@ class _Salvage:
                 self._report.lost_queues.append((topic, queue_id))
 
     def _is_sound(self, files: QueueFiles, first: int) -> bool:
-        """Whether every unit of the last file points in front of the saved log, in rising order."""
+        """Whether every unit of the last file points to before the saved log, in rising order."""
         units = as_units(files.units(first, files.end))
         offsets = units["phy_offset"].astype(np.int64)[units["size"] != BLANK_UNIT_SIZE]
         is_rising = bool((np.diff(offsets) > 0).all())

@@ -43,7 +43,10 @@ class StagedEntries:
 
 @dataclass(frozen=True, slots=True)
 class IndexRun:
-    """The entries of one index file, as (staged file, first entry, count); ``before`` has the last entry in front."""
+    """The entries of one index file, as (staged file, first entry, count).
+
+    ``before`` has the last entry before the first one.
+    """
 
     name: str
     pieces: tuple[tuple[Path, int, int], ...]

@@ -51,7 +51,7 @@ Position = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _IndexFileSeen:
-    """``firsts`` are the file's first entries that point at or behind the begin of each log file; 0 for none."""
+    """``firsts`` are the file's first entries that point at or after the begin of each log file; 0 for none."""
 
     findings: list[Finding]
     begin_ms: int

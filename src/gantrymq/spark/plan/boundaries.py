@@ -26,7 +26,7 @@ def starting(options: ReadOptions, origin: Origin, extents: Extents, *, streamin
 
 
 def ending(options: ReadOptions, origin: Origin, extents: Extents) -> Offsets:
-    """The offset behind the last one of each queue. Raises ConfigError, DataLossError."""
+    """The offset after the last one of each queue. Raises ConfigError, DataLossError."""
     times = None
     if options.ending_timestamp_ms is not None:
         times = dict.fromkeys(extents, options.ending_timestamp_ms)

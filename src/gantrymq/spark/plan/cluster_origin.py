@@ -100,7 +100,7 @@ class ClusterOrigin:
         return low + bisect_left(range(low, high), timestamp_ms, key=lambda offset: _stored_ms(client, queue, offset))
 
     def advance(self, start: Offsets, latest: Offsets, rows: int) -> Offsets:
-        """Offsets between both that leave ``rows`` messages in front.
+        """The offsets after ``rows`` messages from ``start`` on, at most ``latest``.
 
         The messages are divided in proportion to the waiting messages of each queue.
         """
@@ -108,7 +108,7 @@ class ClusterOrigin:
         return {key: start[key] + count for key, count in split_proportionally(waiting, rows).items()}
 
     def advance_bytes(self, start: Offsets, latest: Offsets, size_bytes: int) -> Offsets:
-        """The same for a number of bytes, estimated by the mean size of each queue's first waiting messages."""
+        """The offsets after ``size_bytes`` of records, estimated by the mean size of the first waiting messages."""
         client = self._asking()
         waiting = {key: latest.get(key, low) - low for key, low in start.items() if latest.get(key, low) > low}
         sizes = {key: _mean_size(client, self._found[key], start[key]) for key in waiting if key in self._found}

@@ -1,6 +1,6 @@
 """Uses the index files to skip parts of the log when only a few keys are read.
 
-An index file covers the records behind its first entry, up to its last entry. It also covers the record of its first
+An index file covers the records after its first entry, up to its last entry. It also covers the record of its first
 entry if the file before it, which may have the first of that record's keys, covers up to there. The log outside of all
 covered ranges (records without keys, the newest end) is read in full.
 
@@ -57,7 +57,7 @@ _LOGGER = logging.getLogger(__name__)
 class Answer:
     """The range [begin, end) of records whose keys an index file covers, and the ``places`` of the wanted ones.
 
-    The keys of the record at ``begin`` are complete only if the file in front covers up to it (``is_joined``).
+    The keys of the record at ``begin`` are complete only if the file before it covers up to it (``is_joined``).
     """
 
     begin: int
@@ -79,7 +79,7 @@ def answers(
     try:
         for file in files:
             answer = file.answer(hashes)
-            # A file that reaches behind the end of a closed log is of a log that was cut. RocketMQ indexes nothing
+            # A file that reaches past the end of a closed log is of a log that was cut. RocketMQ indexes nothing
             # below it then.
             if answer is None or (reader.last_exit_ok and answer.end >= reader.max_phy_offset):
                 answered_to = -1
@@ -164,7 +164,7 @@ class _IndexFile:
             header = self._header()
             if not 1 < header.index_count <= self._entries:
                 return None
-            # After a cut of the log the header's end lies in front of the last entry.
+            # After a cut of the log the header's end lies before the last entry.
             first, last = self._entry(1), self._entry(header.index_count - 1)
             if header.begin_phy_offset != first.phy_offset or header.end_phy_offset > last.phy_offset:
                 continue

@@ -1,11 +1,11 @@
 """Recognizes a log and its queues at the next trigger, or when a query resumes from its checkpoint.
 
 A checkpoint notes two records of each store by physical offset and fingerprint: the first one of the log, and the last
-one that was read of it. If the last is still there, it is the same log. If only the first is, the log was cut behind
-it. Otherwise it is another log.
+one that was read of it. If the last is still there, it is the same log. If only the first is, the log was cut after it.
+Otherwise it is another log.
 
-In the log that was read, all messages that were read lie at or in front of the last of them. A queue whose message
-before the checkpoint's offset lies behind that, or was stored later, was recreated in between.
+In the log that was read, all messages that were read lie at or before the last of them. A queue whose message before
+the checkpoint's offset lies after that, or was stored later, was recreated in between.
 
 Retention may have deleted both records. Then nothing can be compared, and the queues' first offsets show what is lost.
 """
@@ -75,7 +75,7 @@ def is_recreated(view: StoreView, queue: QueueView, offset: int, noted: Marks, s
 
 
 def begins_behind(queue: QueueView, noted: Marks) -> bool:
-    """Whether all messages of a queue lie behind what was read of its log; True for an empty queue."""
+    """Whether all messages of a queue lie after what was read of its log; True for an empty queue."""
     return queue.min_offset >= queue.max_offset or queue.phy_offset(queue.min_offset) > max(noted)
 
 

@@ -34,10 +34,10 @@ class QueueRange:
 
 
 def after_rows(ranges: Sequence[QueueRange], begin: int, end: int, rows: int) -> tuple[int, list[int]]:
-    """Cut the log [begin, end) so that ``rows`` messages of ``ranges`` lie in front of the cut.
+    """Cut the log [begin, end) so that ``rows`` messages of ``ranges`` lie before the cut.
 
     If ``rows`` is above 0, the cut passes at least the first message, or all empty slots at that place. Returns the
-    physical offset of the first message behind the cut (``end`` if there is none), and for each range the queue offset
+    physical offset of the first message after the cut (``end`` if there is none), and for each range the queue offset
     at the cut.
     """
     lows, highs = [one.low for one in ranges], [max(one.high, one.low) for one in ranges]
@@ -56,7 +56,7 @@ def after_rows(ranges: Sequence[QueueRange], begin: int, end: int, rows: int) ->
     rest = np.sort(np.concatenate(places)) if places else np.empty(0, np.int64)
     wanted = rows - (sum(lows) - sum(first))
     if rows and lows == first and len(rest):
-        # Empty slots all count at the place of the message in front of them.
+        # Empty slots all count at the place of the message before them.
         wanted = max(wanted, _behind_first(rest))
     if wanted >= len(rest):
         left_over = [one.queue.phy_offset(at) for one, at in zip(ranges, highs, strict=True) if at < one.high]

@@ -12,7 +12,7 @@ Offsets = dict[QueueKey, int]
 
 
 class QueueExtent(NamedTuple):
-    """The first readable queue offset, and the offset behind the last one."""
+    """The first readable queue offset, and the offset after the last one."""
 
     min_offset: int
     max_offset: int
@@ -39,11 +39,14 @@ class Origin(Protocol):
         ...
 
     def advance(self, start: Offsets, latest: Offsets, rows: int) -> Offsets:
-        """Offsets between both that leave ``rows`` messages in front, or more if many queues have some."""
+        """The offsets after ``rows`` messages from ``start`` on, at most ``latest``.
+
+        With many queues there may be more messages, because each queue with messages gives at least one.
+        """
         ...
 
     def advance_bytes(self, start: Offsets, latest: Offsets, size_bytes: int) -> Offsets:
-        """Offsets between both that leave about ``size_bytes`` of records in front, and at least one message."""
+        """The offsets after about ``size_bytes`` of records from ``start`` on, and after one message at least."""
         ...
 
     def marks(self, offsets: Offsets, before: Marks) -> Marks:

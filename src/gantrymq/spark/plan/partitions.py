@@ -103,7 +103,7 @@ def _bounds(one: QueueRange, begin: int, *, whole: bool) -> Bounds:
     """The bounds by which executors select a queue whose first message lies at ``begin``.
 
     For a whole queue they admit all that the log has, because a damaged unit may make it seem to end early. If its
-    first messages are gone, the log has nothing of it in front either.
+    first messages are gone, the log has nothing before them either.
     """
     if whole:
         return Bounds(0, ENDLESS, 0 if one.low else begin)
@@ -127,7 +127,7 @@ def _unread(view: StoreView, selection: Selection, wanted: Container[tuple[str, 
 
 
 def _stretch(view: StoreView, one: QueueRange, begin: int, *, whole: bool) -> Span:
-    """The stretch from the first message of a queue, at ``begin``, to behind the last one; empty without any.
+    """The stretch from the first message of a queue, at ``begin``, to after the last one; empty without any.
 
     For a whole queue whose apparent end is a damaged unit it reaches to the log's end.
     """
@@ -149,7 +149,7 @@ def _span(view: StoreView, stretches: Sequence[Span], rows: RowFilter | None) ->
 
 
 def _message(view: StoreView, queue: QueueView, queue_offset: int) -> Span:
-    """The span of the message at ``queue_offset``; for an empty slot, of the nearest message in front.
+    """The span of the message at ``queue_offset``; for an empty slot, of the nearest message before it.
 
     The whole log if the unit does not point at its message: a damaged unit must not hide other messages.
     """

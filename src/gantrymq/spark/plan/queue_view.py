@@ -15,7 +15,7 @@ from gantrymq.store.queue.consume_queue import ConsumeQueue
 
 
 class QueueView:
-    """The units of a consume queue up to where the store was opened, and the tail behind them."""
+    """The units of a consume queue up to where the store was opened, and the tail after them."""
 
     def __init__(self, topic: str, queue_id: int, stored: ConsumeQueue | RemoteQueue | None) -> None:
         self.topic = topic
@@ -27,7 +27,7 @@ class QueueView:
 
     @property
     def max_offset(self) -> int:
-        """The queue offset behind the last message."""
+        """The queue offset after the last message."""
         return self._stored_max + len(self._tail)
 
     @property
@@ -45,7 +45,7 @@ class QueueView:
         return True
 
     def phy_offset(self, queue_offset: int) -> int:
-        """The physical offset of a message; for an empty slot, of the nearest message in front; -1 if there is none."""
+        """The physical offset of a message; for an empty slot, of the nearest one before it; -1 if there is none."""
         if queue_offset >= self._stored_max:
             return int(self._tail[queue_offset - self._stored_max])
         unit = self.stored.real_entry(queue_offset) if self.stored is not None else None
@@ -69,7 +69,7 @@ class QueueView:
     def phy_offsets(self, low: int, high: int) -> NDArray[np.int64]:
         """The physical offsets (int64, rising) of the messages of [low, high).
 
-        An empty slot has the offset of the message in front of it.
+        An empty slot has the offset of the message before it.
         """
         parts: list[NDArray[np.int64]] = [
             units["phy_offset"].astype(np.int64) for units in self._stored_units(low, high)
@@ -77,7 +77,7 @@ class QueueView:
         parts.append(self._tail[max(low - self._stored_max, 0) : max(high - self._stored_max, 0)])
         places = np.concatenate(parts)
         if len(places):
-            places[0] = self.phy_offset(low)  # the message in front of an empty slot may lie outside of [low, high)
+            places[0] = self.phy_offset(low)  # the message before an empty slot may lie outside of [low, high)
         return np.maximum.accumulate(places)
 
     def sizes(self, low: int, high: int, tail_sizes: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> Any:
@@ -103,5 +103,5 @@ class QueueView:
             at += len(units)
 
     def first_at(self, phy_offset: int, low: int, high: int) -> int:
-        """The first queue offset of [low, high) whose message lies at or behind ``phy_offset``, else ``high``."""
+        """The first queue offset of [low, high) whose message lies at or after ``phy_offset``, else ``high``."""
         return low + bisect_left(range(low, high), phy_offset, key=self.phy_offset)

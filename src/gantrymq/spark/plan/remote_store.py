@@ -52,7 +52,7 @@ class RemoteQueue:
         self.min_offset = self.find_first(log_begin)
 
     def _end(self) -> int:
-        """The queue offset behind the last unit. The last file reads as zeros from there on."""
+        """The queue offset after the last unit. The last file reads as zeros from there on."""
         for file in reversed(self._files):
             slots = range(file.begin // UNIT_SIZE, (file.begin + file.size_bytes) // UNIT_SIZE)
             count = bisect_left(slots, True, key=lambda slot: self._units(slot, 1)["size"][0] <= 0)
@@ -67,7 +67,7 @@ class RemoteQueue:
         return QueueEntry(*self._units(queue_offset, 1)[0].item())
 
     def real_entry(self, queue_offset: int) -> QueueEntry | None:
-        """The unit; for an empty slot, the nearest real one in front; None if there is none."""
+        """The unit; for an empty slot, the nearest real one before it; None if there is none."""
         while (entry := self.entry(queue_offset)) is not None and entry.size_bytes == BLANK_UNIT_SIZE:
             queue_offset -= 1
         return entry
@@ -77,7 +77,7 @@ class RemoteQueue:
         return self._units(queue_offset, min(count, self.max_offset - queue_offset))
 
     def find_first(self, phy_offset: int) -> int:
-        """The first queue offset whose unit points at or behind ``phy_offset``; ``max_offset`` if there is none."""
+        """The first queue offset whose unit points at or after ``phy_offset``; ``max_offset`` if there is none."""
         offsets = range(self._first, self.max_offset)
         return self._first + bisect_left(offsets, phy_offset, key=self._phy_offset)
 
@@ -141,9 +141,9 @@ class RemoteStore:
         ]
 
     def _log_end(self) -> int:
-        """The end of the log: behind the last record that a queue names and the records that follow it.
+        """The end of the log: after the last record that a queue names and the records that follow it.
 
-        A unit that names a place behind the files proves nothing, and a queue may be missing.
+        A unit that names a place after the files proves nothing, and a queue may be missing.
         """
         end = self.min_phy_offset
         for queue in self.consume_queues:
@@ -179,7 +179,7 @@ class RemoteStore:
         return _NEVER_MS if message is None else message.store_timestamp_ms
 
     def record_at_or_after(self, phy_offset: int) -> int:
-        """The physical offset of the first queue record at or behind ``phy_offset``, else the file's end."""
+        """The physical offset of the first queue record at or after ``phy_offset``, else the file's end."""
         found = [queue.real_entry(queue.find_first(phy_offset)) for queue in self.consume_queues]
         file_end = phy_offset - phy_offset % self.log.file_size + self.log.file_size
         places = sorted(unit.phy_offset for unit in found if unit is not None and unit.phy_offset < file_end)

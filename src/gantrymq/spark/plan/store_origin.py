@@ -213,7 +213,7 @@ class StoreOrigin:
         return self._views[key.broker].offset_at(topic, key.queue_id, timestamp_ms)
 
     def advance(self, start: Offsets, latest: Offsets, rows: int) -> Offsets:
-        """Offsets between both that leave ``rows`` messages in front, in the order of each store's log.
+        """The offsets after ``rows`` messages from ``start`` on, in the order of each store's log; at most ``latest``.
 
         A missing queue is passed as a whole; otherwise the stream would never reach its end. Raises DataLossError.
         """
@@ -229,7 +229,7 @@ class StoreOrigin:
         return ends
 
     def advance_bytes(self, start: Offsets, latest: Offsets, size_bytes: int) -> Offsets:
-        """Offsets between both that leave ``size_bytes`` of records in front, in the order of each store's log."""
+        """The offsets after ``size_bytes`` of records from ``start`` on, in the order of each store's log."""
         report(self._gone(start, latest), fail=self._options.fail_on_data_loss)
         ends = {key: low if key in self._found else latest.get(key, low) for key, low in start.items()}
         by_broker = {broker: self._ranges(start, latest, broker) for broker in self._views}

@@ -7,7 +7,7 @@ store was closed, or a writer has it open, only the end of the log is read for t
 are read (:class:`gantrymq.spark.plan.log_tail.LogTail`). If the log was changed otherwise (a recovery cut it, retention
 deleted files), the store is opened again.
 
-To find the first record at or behind an offset, the consume queues give the nearest record before it, and the log is
+To find the first record at or after an offset, the consume queues give the nearest record before it, and the log is
 scanned from there.
 
 It takes no lock and writes nothing. Thread rule: one thread.
@@ -83,7 +83,7 @@ def _has_unit(file: OffsetFile) -> bool:
 
 
 def record_at_or_after(reader: StoreReader, guides: Iterable[ConsumeQueue], offset: int) -> int:
-    """The physical offset of the first record at or behind ``offset``; the end of its file if that is unknown.
+    """The physical offset of the first record at or after ``offset``; the end of its file if that is unknown.
 
     ``guides`` are queues that give a place near it.
     """
@@ -105,7 +105,7 @@ def is_record(reader: StoreReader | RemoteStore, offset: int) -> bool:
 
 
 def _scan_to(reader: StoreReader, start: int, target: int) -> int | None:
-    """The first record at or behind ``target``, found by scanning from ``start``; None if the records break off.
+    """The first record at or after ``target``, found by scanning from ``start``; None if the records break off.
 
     The scanner fetches pages before it reads them, so a bad sector or a truncated file does not kill the process.
     """
@@ -156,7 +156,7 @@ class StoreView:
 
     @property
     def end(self) -> int:
-        """The physical offset behind the last record."""
+        """The physical offset after the last record."""
         return self._tail.end
 
     @property
@@ -276,7 +276,7 @@ class StoreView:
         return _NEVER_MS if message is None else message.store_timestamp_ms
 
     def record_at_or_after(self, phy_offset: int) -> int:
-        """The physical offset of the first record at or behind ``phy_offset``; if unknown, its file's end."""
+        """The physical offset of the first record at or after ``phy_offset``; if unknown, its file's end."""
         if phy_offset >= self._tail.begin:
             parts = self._tail.phy_offsets
             at = bisect_left(parts, phy_offset, key=lambda part: int(part[-1]))
@@ -293,7 +293,7 @@ class StoreView:
         return begins[np.searchsorted(begins, places, side="right")] - places
 
     def lost_ends(self) -> dict[tuple[str, int], range]:
-        """The queue offsets whose units point behind the end of the log, whose last files are missing or cut.
+        """The queue offsets whose units point past the end of the log, whose last files are missing or cut.
 
         A recovery cuts such units, so they are read from the files.
         """
@@ -311,7 +311,7 @@ class StoreView:
         return found
 
     def _has_reached(self, queue: RemoteQueue, queue_offset: int) -> bool:
-        """Whether the log had reached the place of a unit behind its end; otherwise the unit is damaged.
+        """Whether the log had reached the place of a unit after its end; otherwise the unit is damaged.
 
         The checkpoint shows it. That of 4.x does not; then a place in one of the next files counts.
         """
@@ -325,8 +325,8 @@ class StoreView:
     def begins_late(self, queue: QueueView) -> bool:
         """Whether a queue's first file may be missing, because retention does not explain where the queue begins.
 
-        Retention deletes a file of a queue only when its last message is in front of the log's begin. If the first unit
-        of the first file points at or behind that begin, the file in front of it was probably lost.
+        Retention deletes a file of a queue only when its last message is before the log's begin. If the first unit of
+        the first file points at or after that begin, the file before it was probably lost.
         """
         files = files_in(self._queue_directory(queue))
         if not files or not files[0].begin or queue.stored is None:

@@ -231,7 +231,7 @@ class _PieceReader:
                 continue
             size, magic = (int.from_bytes(chunk[at : at + 4].tobytes(), "big") for at in (used, used + 4))
             rest = piece.stop - position
-            # Trust a blank only if it fills its file: there may be records behind any other.
+            # Trust a blank only if it fills its file: there may be records after any other.
             if rest < BLANK_SIZE or (magic == MAGIC_BLANK and position - piece.base + size == file.size_bytes()):
                 return
             if used:  # the rest of the chunk is an incomplete record, or is scanned again

@@ -71,11 +71,11 @@ class QueueUnits:
         return int(self._block(number)[at]["size"]) == BLANK_UNIT_SIZE
 
     def first_at(self, phy_offset: int) -> int:
-        """The first offset whose message lies at or behind ``phy_offset``; behind all slots if there is none."""
+        """The first offset whose message lies at or after ``phy_offset``; after all slots if there is none."""
         return self.slots.start + bisect_left(self.slots, phy_offset, key=self._order)
 
     def _order(self, offset: int) -> int:
-        """The place of a message; for an empty slot, of the one in front; behind everything if not written."""
+        """The place of a message; for an empty slot, of the one before it; after everything if not written."""
         while offset >= self.slots.start and self.is_blank(offset):
             offset -= 1
         if offset < self.slots.start:
@@ -227,7 +227,7 @@ class _Queue:
         return np.flatnonzero(~np.array(is_blank, np.bool_)) + low
 
     def _at_the_ends(self, bounds: Bounds, segments: list[_Segment]) -> Iterator[Offsets]:
-        """The offsets before the first record and behind the last one whose units point into this run."""
+        """The offsets before the first record and after the last one whose units point into this run."""
         units = self._units
         low, high = max(bounds.low, units.slots.start), min(bounds.high, units.slots.stop)
         segments = [one for one in segments if one.low < high]  # else its unit is unwritten or its offset wrong

@@ -1,7 +1,7 @@
 """Verifies the commit log: its directories, its records, its blanks, and the sequence of its files.
 
 A fault is held back until it is known whether a whole record follows. Behind the last record it is the tail that a
-recovery cuts; in front of one it is damage.
+recovery cuts; before one it is damage.
 
 Thread rule: belongs to one thread.
 """
@@ -70,8 +70,8 @@ _OF_BODY = "its body does not have the CRC that the record says"
 class RecordFacts:
     """What the check of the log needs to know about some consecutive records.
 
-    ``end_offset`` is behind the last whole record (None: there is no whole record). ``findings`` are in front of that
-    and certain; ``suspects`` are behind it.
+    ``end_offset`` is after the last whole record (None: there is no whole record). ``findings`` are before that and
+    certain; ``suspects`` are after it.
     """
 
     end_offset: int | None = None
@@ -274,7 +274,7 @@ class LogCheck:
         return self._broken(path, end)
 
     def finish(self) -> list[Finding]:
-        """Report the tail behind the last whole record."""
+        """Report the tail after the last whole record."""
         findings = list(self._suspects) if self._is_closed else []
         if self._suspects and not self._is_closed:
             first, last = self._suspects[0], self._suspects[-1]

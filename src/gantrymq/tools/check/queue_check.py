@@ -1,7 +1,7 @@
 """Verifies the consume queues against the log: first by record, then the units that no record asked for.
 
 Each batch of the log determines which units its records must have. If the queue has exactly these bytes, nothing more
-is to do. The units that are left at the end (with other bytes, behind or between) are checked one by one in
+is to do. The units that are left at the end (with other bytes, after or between) are checked one by one in
 :mod:`gantrymq.tools.check.queue_units_check`.
 
 Thread rule: belongs to one thread.
@@ -37,7 +37,7 @@ _KEPT_WITHOUT_ENTRY = 4096
 class RecordsWithoutEntry:
     """(queue offset, physical offset) of records without their unit: the first 4096 are kept, all are counted.
 
-    ``end`` is behind the highest of these queue offsets.
+    ``end`` is after the highest of these queue offsets.
     """
 
     kept: list[tuple[int, int]] = field(default_factory=list)
@@ -56,8 +56,8 @@ class RecordsWithoutEntry:
 class CheckedQueue:
     """One queue: which slots are accounted for, and the records without their unit.
 
-    ``older`` are the records in front of the one that unit 0 points to. If that unit is right, they are of a topic that
-    was deleted and has been recreated since.
+    ``older`` are the records before the one that unit 0 points to. If that unit is right, they are of a topic that was
+    deleted and has been recreated since.
     """
 
     files: QueueFiles
@@ -75,7 +75,7 @@ class CheckedQueue:
 
     @property
     def end(self) -> int:
-        """The queue offset behind the last message, by the files or by the log."""
+        """The queue offset after the last message, by the files or by the log."""
         return max(self.files.end, self.older.end, self.without_entry.end)
 
     @property
@@ -94,7 +94,7 @@ class CheckedQueue:
 class QueueCheck:
     """Checks the queues below ``directory``. Pass every batch of the log in order to :meth:`see`.
 
-    ``deleted_ends`` maps a topic to the physical offset in front of which all its records are deleted.
+    ``deleted_ends`` maps a topic to the physical offset before which all its records are deleted.
     """
 
     def __init__(

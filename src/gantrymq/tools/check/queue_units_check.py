@@ -143,9 +143,9 @@ class QueueUnitsCheck:
     def _judge(
         self, queue: CheckedQueue, begin: int, end: int, is_head: bool, is_before_log: bool
     ) -> tuple[Verdicts, bool]:
-        """The verdicts of some slots, and whether all of them lie in front of the log's begin.
+        """The verdicts of some slots, and whether all of them lie before the log's begin.
 
-        ``is_before_log`` says the same of the slots in front of these. Filled slots there are below the queue's minimum
+        ``is_before_log`` says the same of the slots before these. Filled slots there are below the queue's minimum
         offset.
         """
         units = as_units(queue.files.units(begin, end))
@@ -203,7 +203,7 @@ class QueueUnitsCheck:
             is_wrong_record = self._is_wrong_record(queue, slot, place, batch, i)
             return Kind.RECORD_QUEUE if is_wrong_record else Kind.QUEUE_ENTRY_OTHER_QUEUE
         if queue_offset != slot:
-            # A lone record of offset 0 behind the others: its topic may have been recreated, but no second record
+            # A lone record of offset 0 after the others: its topic may have been recreated, but no second record
             # confirms it.
             is_perhaps_anew = queue_offset == 0 and place > queue.begin
             if is_perhaps_anew:
@@ -225,7 +225,7 @@ class QueueUnitsCheck:
         """Whether the record, and not its entry, has the wrong slot, so that rebuilding the queue changes nothing.
 
         That is so if its place lies between those of the neighbouring entries, no other record has the slot, and the
-        entry of the slot that the record names leads to another record.
+        entry of the slot that the record names points to another record.
         """
         record = batch.columns[:, i]
         if is_light(queue.files.topic) or not self._fits(queue, slot, place) or queue.may_be_claimed(slot):
@@ -236,7 +236,7 @@ class QueueUnitsCheck:
 
     @staticmethod
     def _fits(queue: CheckedQueue, slot: int, place: int) -> bool:
-        """Whether the nearest right entries before and behind the slot lead to places before and behind ``place``."""
+        """Whether the nearest right entries before and after the slot point to places before and after ``place``."""
         first, end = queue.files.first, queue.files.end
 
         def nearest(slots: range) -> int | None:

@@ -116,7 +116,7 @@ def misnamed(
 def _lacks(choice: QueueChoice, only: QueueRun, lost: LostPlaces) -> bool:
     """Whether a queue lacks exactly the message that the record ``only`` would be.
 
-    If the queue ends just in front of that message, the answer is True only if the log has lost no record in between.
+    If the queue ends just before that message, the answer is True only if the log has lost no record in between.
     """
     before, end = only.begin - 1, choice.covered.upto
     if end == only.begin:
@@ -254,7 +254,7 @@ def _reads_the_end(plan: ExportPlan, files: Sequence[LogFile]) -> bool:
 
 
 def _damaged_end(fs: FileSystem, plan: ExportPlan, found: FoundRecords) -> Iterator[LostRange]:
-    """Records with a wrong CRC behind the last whole one. A store that was not closed has no certain message there."""
+    """Records with a wrong CRC after the last whole one. A store that was not closed has no certain message there."""
     if not fs.exists(plan.paths.abort):
         yield from (one for one in found.tail() if one.reason == StopReason.CRC)
 

@@ -187,9 +187,9 @@ class LossAccount:
     """Everything that a store had and the result does not have, and what was repaired.
 
     ``ranges`` are parts of the log, ``messages`` the messages that are known to be lost; one loss may be in both. A
-    message that is in neither is in the result, or is ``expired``: it lay in front of the log's begin, where retention
-    deletes. ``groups_ahead`` are consumer groups whose committed offset was behind their queue's end in the result.
-    They are set back to that end, or they would skip the next messages. That is not a loss.
+    message that is in neither is in the result, or is ``expired``: it lay before the log's begin, where retention
+    deletes. ``groups_ahead`` are consumer groups whose committed offset was after their queue's end in the result. They
+    are set back to that end, or they would skip the next messages. That is not a loss.
     """
 
     ranges: list[LostRange] = field(default_factory=list)

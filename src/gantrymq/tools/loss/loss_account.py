@@ -7,7 +7,7 @@ A rebuild keeps the units of damaged newest messages, so that their offsets are 
 (:mod:`gantrymq.tools.repair.queue_ends`). A reader checks no CRC and gets the record that lies there. If only the
 bodyCRC of the record has a flipped bit, the reader gets the whole message, so it is not lost.
 
-A recovery ends the log at its first damage. The queues show which messages were behind the end. Records that were in no
+A recovery ends the log at its first damage. The queues show which messages were after the end. Records that were in no
 queue yet are reported as a range of the log.
 
 Thread rule: one thread.
@@ -185,9 +185,9 @@ def take_account(
 ) -> tuple[LossAccount, list[Suspect]]:
     """Compare the store at ``old`` with the queues below ``roots``, made from the log in ``extent``.
 
-    Returns the losses and the suspects: units that lead to a whole record which is not at their offset. ``config`` has
-    the file sizes of the old store; ``lookup`` reads the log. Whole records reach to ``log_end``; those behind the end
-    of the extent will not stay. ``ranges`` of the account are those of the extent, and what is missing behind its end.
+    Returns the losses and the suspects: units that point to a whole record which is not at their offset. ``config`` has
+    the file sizes of the old store; ``lookup`` reads the log. Whole records reach to ``log_end``; those after the end
+    of the extent will not stay. ``ranges`` of the account are those of the extent, and what is missing after its end.
     """
     size = config.mapped_file_size_consume_queue
     result = ResultQueues(fs, roots, size)
@@ -206,7 +206,7 @@ def take_account(
 def missing_end(
     fs: FileSystem, old: StorePaths, config: MessageStoreConfig, extent: LogExtent, account: LossAccount
 ) -> list[LostRange]:
-    """The missing range behind the log's end, according to the queues, the checkpoint and the index.
+    """The missing range after the log's end, according to the queues, the checkpoint and the index.
 
     Adds the parts of checkpoint and index that could not be compared to ``account``.
     """

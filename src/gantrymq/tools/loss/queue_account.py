@@ -1,12 +1,12 @@
 """Compares the old consume queues with the queues of a result.
 
 A unit of the old queue is evidence that this queue offset had a message at this physical offset. The result has the
-message if its own unit leads to a whole record. Otherwise the message is lost, unless retention had already deleted it.
-The offsets of a queue have no gaps, so a slot without an old unit is judged by its neighbours.
+message if its own unit points to a whole record. Otherwise the message is lost, unless retention had already deleted
+it. The offsets of a queue have no gaps, so a slot without an old unit is judged by its neighbours.
 
 Units carry no checksum. An impossible unit (a size that no record has, a physical offset above that of a later unit) is
 no evidence. If the log has a record for a slot, the record decides, not the unit. The same holds for a whole file that
-is missing or short, or whose units are impossible or lead to other records than those of their offsets (its bytes have
+is missing or short, or whose units are impossible or point to other records than those of their offsets (its bytes have
 moved, or are of another file). Such files are reported, but are not a loss: the result has what the log has for these
 slots, and a slot without a record is reported because of its neighbours.
 
@@ -116,9 +116,9 @@ _NO_RECORD = "the log has no record of it, by those around it"
 class LogExtent:
     """The part of the log that a result was made of: whole records up to ``end``, except the ranges in ``lost``.
 
-    Retention has deleted the log in front of ``begin``. ``begins_too_late`` says that the messages there were too young
-    for that, so they count as lost. ``behind`` is the reason for messages behind ``end``. Nothing at or behind
-    ``limit`` was read.
+    Retention has deleted the log before ``begin``. ``begins_too_late`` says that the messages there were too young for
+    that, so they count as lost. ``behind`` is the reason for messages after ``end``. Nothing at or after ``limit`` was
+    read.
     """
 
     begin: int
@@ -135,7 +135,7 @@ class LogExtent:
 
 
 class Suspect(NamedTuple):
-    """A unit of an old queue that leads to a whole record, while the new queue has no message at this offset."""
+    """A unit of an old queue that points to a whole record, while the new queue has no message at this offset."""
 
     topic: str
     queue_id: int
@@ -155,7 +155,7 @@ class QueueSlots(Protocol):
 
     @property
     def end(self) -> int:
-        """One behind the last slot."""
+        """One after the last slot."""
         ...
 
     def units(self, begin: int, end: int) -> NDArray[np.uint8]:
@@ -172,7 +172,7 @@ class LostPlaces:
         self._ends = np.maximum.accumulate(np.array([one.end for one in self._ranges], np.int64))
 
     def numbers(self, offsets: Int64s) -> Int64s:
-        """For each physical offset the number of the last range that starts at or in front of it; -1 outside of all."""
+        """For each physical offset the number of the last range that starts at or before it; -1 outside of all."""
         if not len(self._starts):
             return np.full(len(offsets), -1, np.int64)
         at = np.searchsorted(self._starts, offsets, side="right") - 1
@@ -195,7 +195,7 @@ class LostPlaces:
 class QueueAccount:
     """Compares the queues of the store at ``old`` with those of a result. Call one of its compare methods once.
 
-    Units that lead to records which are ``elsewhere`` in the result are no evidence.
+    Units that point to records which are ``elsewhere`` in the result are no evidence.
     """
 
     def __init__(

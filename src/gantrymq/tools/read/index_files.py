@@ -128,7 +128,7 @@ def count_kept(fs: FileSystem, files: IndexFiles, checkpoint_ms: int) -> int:
     """The number of index files that a recovery after an abnormal exit keeps (IndexService.load).
 
     ``checkpoint_ms`` is the checkpoint's indexMsgTimestamp. The first file that is not full, or that is newer than the
-    checkpoint, and all files behind it are filled again.
+    checkpoint, and all files after it are filled again.
     """
     before_ms = 0
     for number, name in enumerate(files.names):

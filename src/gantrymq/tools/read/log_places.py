@@ -4,8 +4,8 @@ Every record carries its physical offset. If all records of a file are off by th
 has the wrong name: it was renamed, swapped with another or copied over one. It counts as the part that its records
 name, unless the file of that name has that part; then it is a copy.
 
-Retention deletes a file when it is older than fileReservedTime. The messages in front of the first record that is left
-were stored shortly before it.
+Retention deletes a file when it is older than fileReservedTime. The messages before the first record that is left were
+stored shortly before it.
 
 Thread rule: plain functions.
 """
@@ -116,7 +116,7 @@ def is_younger_than_retention(
 ) -> bool:
     """Whether the first record that is left is younger than fileReservedTime.
 
-    Then retention by age cannot have deleted the messages in front of it.
+    Then retention by age cannot have deleted the messages before it.
     """
     for file in files if files and files[0].base else ():
         stored_ms = _first_stored_ms(fs, replace(file, size_bytes=min(file.size_bytes, _LOOK_BYTES)))

@@ -34,7 +34,7 @@ _LOOK_BYTES = 1 << 20
 class QueueFiles:
     """The files of queue ``queue_id`` of ``topic``; ``sizes`` has their lengths in bytes by the offset in their name.
 
-    ``first`` is the first queue offset that a file holds, ``end`` is behind the last unit that is not all zeros.
+    ``first`` is the first queue offset that a file holds, ``end`` is after the last unit that is not all zeros.
     ``unreadable`` maps (file's offset, begin, end) of unreadable bytes to the reason; they read as zeros.
     """
 
@@ -202,7 +202,7 @@ class ResultQueues:
 
 
 def end_of(fs: FileSystem, roots: Sequence[StorePaths], config: MessageStoreConfig, topic: str, queue_id: int) -> int:
-    """The queue offset behind the last unit of a queue; 0 if it is below none of ``roots``.
+    """The queue offset after the last unit of a queue; 0 if it is below none of ``roots``.
 
     The queue is below one root at most.
     """

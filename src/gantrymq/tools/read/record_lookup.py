@@ -152,7 +152,7 @@ def claim_of(batch: RecordBatch, row: int, place: int) -> RecordClaim:
 
 @dataclass(frozen=True, slots=True)
 class RecordsElsewhere:
-    """Finds units that lead to a record which the result has under another queue.
+    """Finds units that point to a record which the result has under another queue.
 
     :class:`gantrymq.tools.loss.queue_account.QueueAccount` uses it. ``stands(queue, queue offset, place)`` says whether
     the result has this record there, ``has(queue, queue offset)`` whether it has any. ``old_place(topic, queue id,
@@ -165,7 +165,7 @@ class RecordsElsewhere:
     old_place: Callable[[str, int, int], int]
 
     def which(self, queue: QueueName, slots: Int64s, places: Int64s) -> NDArray[np.bool_]:
-        """Which of these units of ``queue`` lead to a record that is elsewhere in the result.
+        """Which of these units of ``queue`` point to a record that is elsewhere in the result.
 
         The units are given by their slots and physical offsets.
         """
@@ -180,6 +180,6 @@ class RecordsElsewhere:
     def _is_at_home(self, queue: QueueName, slot: int, place: int) -> bool:
         if not self.stands(queue, slot, place):
             return False
-        # Offset 0 has no neighbour in front: a record that wrongly carries it would restart its queue.
+        # Offset 0 has no neighbour before it: a record that wrongly carries it would restart its queue.
         is_between_others = slot > 0 and self.has(queue, slot + 1) and self.has(queue, slot - 1)
         return is_between_others or self.old_place(*queue, slot) == place

@@ -7,7 +7,7 @@ the messages that they overwrote, and no loss would be reported.
 
 The queues may also be the ones of another store, or of a copy of this store that went on separately. A file is
 therefore left out only if more files of the log match the queues than are foreign by them, and a matching file lies
-behind it. Otherwise its records count, and the doubt is reported.
+after it. Otherwise its records count, and the doubt is reported.
 
 Thread rule: plain functions.
 """
@@ -39,9 +39,9 @@ from gantrymq.tools.read.record_lookup import RecordClaim, claim_of
 OF_ANOTHER_STORE = "a file of another store: no entry of a queue leads to any of its records"
 IN_DOUBT = "no entry of a queue leads to any of its records: it is of another store, or the queues are"
 
-_LOOKED_AT = 16  # records of a file; in a file of this store an entry leads to one of them
-_TELLING = 8  # least number of records of a file, and of entries that lead to no record in it
-_HARDLY_ANY = 20  # one entry in 20 may by chance lead to a record of its offset
+_LOOKED_AT = 16  # records of a file; in a file of this store an entry points to one of them
+_TELLING = 8  # least number of records of a file, and of entries that point to no record in it
+_HARDLY_ANY = 20  # one entry in 20 may by chance point to a record of its offset
 _UNITS_AT_ONCE = 1 << 18
 _FIRST_LOOK_BYTES = 64 << 10
 
@@ -79,7 +79,7 @@ def not_compared(files: Sequence[LogFile]) -> list[NotCompared]:
 
 
 def _is_own(fs: FileSystem, file: LogFile, place_of: PlaceOf) -> bool:
-    """Whether an entry leads to one of the first records of the file."""
+    """Whether an entry points to one of the first records of the file."""
     first = replace(file, size_bytes=min(file.size_bytes, _FIRST_LOOK_BYTES))
     claims = (claim_of(batch, row, place) for batch in _batches(fs, first) for row, place in _rows_at_home(batch))
     return any(place_of(claim) == claim.phy_offset for claim in islice(claims, _LOOKED_AT))
@@ -88,7 +88,7 @@ def _is_own(fs: FileSystem, file: LogFile, place_of: PlaceOf) -> bool:
 def _foreign(
     fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, files: Sequence[LogFile], doubted: Sequence[int]
 ) -> list[int]:
-    """The numbers of the ``doubted`` files into which entries lead, but almost never to the record of their offset."""
+    """The numbers of the ``doubted`` files into which entries point, but almost never to the record of their offset."""
     slots = {number: _slots(fs, files[number]) for number in doubted}
     slots = {number: found for number, found in slots.items() if len(found) >= _TELLING}
     nowhere, right = Counter[int](), Counter[int]()

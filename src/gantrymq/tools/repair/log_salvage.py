@@ -60,7 +60,7 @@ _WHOLE_FILLER = record_size(1, TRANSACTION_ROLLBACK, 0, len(FILLER_TOPIC), CRC_P
 class LogCopy:
     """Writes files of ``file_size`` bytes to ``directory``. Records are written at rising physical offsets.
 
-    ``position`` is the physical offset behind the last record.
+    ``position`` is the physical offset after the last record.
     """
 
     def __init__(self, fs: FileSystem, directory: Path, file_size: int, *, append_crc: bool) -> None:
@@ -75,7 +75,7 @@ class LogCopy:
     def can_take(self, start: int, end: int) -> bool:
         """Whether a record at [start, end) fits into its file.
 
-        There must be room for the blank behind it, and for filler in front of it.
+        There must be room for the blank after it, and for filler before it.
         """
         base = start - start % self._file_size
         before = self.position if self._file is not None and base == self._base else base
@@ -96,7 +96,7 @@ class LogCopy:
         self.position = start + len(raw)
 
     def finish(self) -> None:
-        """Make the last file durable. It reads as zeros behind its last record."""
+        """Make the last file durable. It reads as zeros after its last record."""
         if self._file is not None:
             self._close()
             self._fs.sync_directory(self._directory)
@@ -122,7 +122,7 @@ class LogCopy:
         assert self._file is not None
         while self.position < end:
             gap = end - self.position
-            # The rest behind this piece must be empty, or long enough for another piece.
+            # The rest after this piece must be empty, or long enough for another piece.
             size = gap if gap <= _LARGEST_FILLER else min(_LARGEST_FILLER, gap - _WHOLE_FILLER)
             self._file.write_at(
                 self.position - self._base, encode_filler(self.position, size, store_ms, self._crc_size)
@@ -250,7 +250,7 @@ class RecordCopier:
         self.copied = CopiedRecords()
 
     def finish(self) -> None:
-        """Make the last file durable. It reads as zeros behind its last record."""
+        """Make the last file durable. It reads as zeros after its last record."""
         self._copy.finish()
 
     def add(self, batch: RecordBatch) -> None:
@@ -274,7 +274,7 @@ class RecordCopier:
         ends: NDArray[np.int64],
     ) -> None:
         base = batch.base
-        # Only in a file of an odd size can a record leave no room for the filler in front of it or the blank behind it.
+        # Only in a file of an odd size can a record leave no room for the filler before it or the blank after it.
         while len(rows) and not self._copy.can_take(base + int(starts[rows[0]]), base + int(ends[rows[0]])):
             rows = self._drop(rows, base, starts, ends, first=True)
         while len(rows) and not self._copy.can_take(base + int(starts[rows[0]]), base + int(ends[rows[-1]])):

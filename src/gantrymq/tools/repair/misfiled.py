@@ -82,7 +82,7 @@ def by_old_units(
 class Candidate(NamedTuple):
     """A record without a plausible place in the queue that it names.
 
-    ``is_explained``: the log has lost records in front of it, which may be the ones that its queue lacks.
+    ``is_explained``: the log has lost records before it, which may be the ones that its queue lacks.
     """
 
     topic: str
@@ -144,9 +144,9 @@ def by_holes(candidates: Sequence[Candidate], queues: Mapping[QueueName, QueueFi
 
 
 def _holes(files: QueueFiles) -> list[tuple[int, int, int]]:
-    """(slot, place in front, place behind) of each hole of a queue.
+    """(slot, place before, place after) of each hole of a queue.
 
-    Holes are filled slots between two units, and the slot behind the last unit.
+    Holes are filled slots between two units, and the slot after the last unit.
     """
     units = as_units(files.units(files.first, files.end))
     real, places = units["size"] != BLANK_UNIT_SIZE, units["phy_offset"].astype(np.int64)

@@ -1,6 +1,6 @@
 """What the next start of a store does to a rebuilt log, and which broken file ends are no damage.
 
-A recovery ends the log at the first damage and discards whole records behind it. After a kill it dispatches the newest
+A recovery ends the log at the first damage and discards whole records after it. After a kill it dispatches the newest
 part of the log again, and a record with a wrong queue id enters the wrong queue again. A rebuild that gives such
 records units must report that. If a part of the log is unreadable, the start refuses the store.
 
@@ -97,7 +97,7 @@ def next_start_begins_at(
 def next_stop(gaps: Sequence[LostRange], begin: int) -> LostRange | None:
     """The damage at which a start that reads from ``begin`` ends the log or refuses the store; None without one.
 
-    ``gaps`` are the ranges without a whole record in front of the log's end.
+    ``gaps`` are the ranges without a whole record before the log's end.
     """
     met = (one for one in gaps if one.start >= begin and not one.has_records)
     return min(met, key=lambda one: one.start, default=None)

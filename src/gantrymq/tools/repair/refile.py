@@ -129,7 +129,7 @@ class Refiling:
             if one.queue_offset >= files.end:
                 continue
             unit, following = as_units(files.units(one.queue_offset, one.queue_offset + 2))
-            # A record behind the next message of the queue is out of order there.
+            # A record after the next message of the queue is out of order there.
             is_in_turn = one.queue_offset + 1 >= files.end or one.phy_offset < following["phy_offset"]
             if unit["size"] != BLANK_UNIT_SIZE and is_in_turn:
                 place, size, tags_code = unit.item()
@@ -185,7 +185,7 @@ class Refiling:
     def _in_the_way(
         passed: Sequence[Candidate], doubted: Sequence[Candidate], queues: dict[QueueName, QueueFiles]
     ) -> list[Candidate]:
-        """The records that displace others: skipped ones, or the first one behind a slot filled for them."""
+        """The records that displace others: skipped ones, or the first one after a slot filled for them."""
         found = []
         for one in passed:
             name = one.topic, one.queue_id
