@@ -109,6 +109,7 @@ def test_both_brokers_are_raced_with_the_real_client(tmp_path: Path) -> None:
     assert [outcome.error for race in races for outcome in run(race, 1, tmp_path, quiet)] == ["", ""]
 
 
+@pytest.mark.slow  # `make bench-smoke` runs both sides in CI
 def test_both_sides_of_a_race_do_the_same(tmp_path: Path) -> None:
     java = JavaSide.find(None)
     if java is None:
@@ -153,6 +154,7 @@ def test_who_ends_a_run_has_the_races_before(tmp_path: Path) -> None:
     assert "| done: x/s |" in (tmp_path / "out" / "bench.md").read_text()
 
 
+@pytest.mark.slow
 def test_costs_by_size_come_from_stores_that_are_nearly_all_hole(tmp_path: Path) -> None:
     one, two = measure(Track(JavaSide.find(None)), tmp_path, (1, 2), quiet)
     assert (one["size_gib"], two["size_gib"]) == (1, 2)
