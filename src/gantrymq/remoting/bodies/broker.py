@@ -76,12 +76,3 @@ class HARuntimeInfo(Body, kw_only=True):
     in_sync_slave_nums: Int = 0
     ha_connection_info: list[HAConnectionRuntimeInfo] = field(default_factory=list)
     ha_client_runtime_info: HAClientRuntimeInfo = field(default_factory=HAClientRuntimeInfo)
-
-
-class UserInfo(Body, kw_only=True):
-    """A user of the access control."""
-
-    username: str | None = None
-    password: str | None = None
-    user_type: str | None = None
-    user_status: str | None = None

@@ -186,13 +186,3 @@ class QuerySubscriptionResponseBody(Body, kw_only=True):
     subscription_data: SubscriptionData | None = None
     group: str | None = None
     topic: str | None = None
-
-
-class ConsumeByWho(Body, kw_only=True):
-    """The groups that have consumed a message, and those that have not."""
-
-    consumed_group: list[str] = field(default_factory=list)
-    not_consumed_group: list[str] = field(default_factory=list)
-    topic: str | None = None
-    queue_id: Int = 0
-    offset: Long = 0

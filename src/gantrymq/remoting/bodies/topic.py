@@ -51,13 +51,6 @@ class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper, kw_only
     mapping_data_version: DataVersion = field(default_factory=DataVersion)
 
 
-class TopicQueueMappingSerializeWrapper(Body, kw_only=True):
-    """The mappings of static topics (topicQueueMapping.json)."""
-
-    topic_queue_mapping_info_map: dict[str, TopicQueueMappingDetail] = field(default_factory=dict)
-    data_version: DataVersion = field(default_factory=DataVersion)
-
-
 class RegisterBrokerBody(Body, kw_only=True):
     """The body of REGISTER_BROKER in JSON. ``compressed`` registrations have another format (registration.py)."""
 
