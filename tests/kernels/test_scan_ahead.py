@@ -18,12 +18,14 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import find_record
 from gantrymq.kernels.arrays import read_only
-from gantrymq.store.log import log_scanner as scan_ahead
+from gantrymq.store.log import scan_ahead
 from gantrymq.store.log.commit_log import CommitLog
-from gantrymq.store.log.log_scanner import LogScanner, ScanAhead
+from gantrymq.store.log.log_reader import LogFile, LogFileReader
+from gantrymq.store.log.log_scanner import LogScanner
 from gantrymq.store.log.record_batch import DigestScan, RecordBatch
+from gantrymq.store.log.scan_ahead import ScanAhead
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools.read.log_reader import LogFile, LogFileReader, log_files
+from gantrymq.tools.read.log_places import log_files
 
 FOLDER = Path("/store/commitlog")
 FILE_BYTES = 1 << 18

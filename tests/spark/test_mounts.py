@@ -18,7 +18,7 @@ from gantrymq.spark.pipelines import export, rebuild, salvage, verify
 from gantrymq.spark.pipelines.jobs import _Failure, guarded
 from gantrymq.spark.pipelines.mounts import Mount
 from gantrymq.store.paths import StorePaths
-from gantrymq.tools.read.log_reader import log_files
+from gantrymq.tools.read.log_places import log_files
 from gantrymq.tools.verify import Level
 from store_cases import SMALL, numbered, open_store, tree
 

@@ -17,7 +17,7 @@ from gantrymq.tools.check.findings import Level
 from gantrymq.tools.export import export_store
 from gantrymq.tools.export_files import ExportFormat
 from gantrymq.tools.loss.loss import LossAccount
-from gantrymq.tools.read.log_reader import log_files
+from gantrymq.tools.read.log_places import log_files
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.repair.filed_queues import FiledQueues, filed
 from gantrymq.tools.salvage import salvage_store

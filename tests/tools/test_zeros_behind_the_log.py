@@ -7,8 +7,8 @@ import pytest
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.model.message import Message
+from gantrymq.store.log import log_reader
 from gantrymq.store.message_store import MessageStore
-from gantrymq.tools.read import log_reader
 from gantrymq.tools.verify import verify_store
 
 FILE_BYTES = 256 << 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -23,12 +22,10 @@ if TYPE_CHECKING:
     from gantrymq.fs.lost_pages import LostPages
     from gantrymq.store.log.commit_log import CommitLog
     from gantrymq.store.log.mapped_file import MappedFile
+    from gantrymq.store.log.record_chain import RecordChain
     from gantrymq.store.recovery.log_passes import LostRecords
 
-_RECORDS_A_SCAN = 4096
-_WINDOW_BYTES = 8 << 20
 _MAX_REACHED = "--max"
-_HEAD = struct.Struct(">iI")
 
 
 class Lost(NamedTuple):
@@ -155,42 +152,32 @@ def _items_of_file(file: MappedFile, position: int, lost: LostRecords) -> Genera
     """The records of one file; returns where they end, and why the log ends there: "" where it goes on."""
     from gantrymq.cli.records import Record
     from gantrymq.kernels import codes
-    from gantrymq.kernels.api import scan
-    from gantrymq.kernels.arrays import new_columns, read_only
+    from gantrymq.store.log.log_scanner import MappedSource
+    from gantrymq.store.log.record_batch import RecordScan
+    from gantrymq.store.log.record_chain import RecordChain
 
-    array, size, base = read_only(file.array.data), file.size, file.file_from_offset
-    buffer, columns = array.data, new_columns(_RECORDS_A_SCAN)
-    code, window = codes.STOP_FULL, _WINDOW_BYTES
-    while code == codes.STOP_FULL:
-        limit = min(position + window, size)
-        file.fetch(position, limit - position)
-        # The end is sought behind the file, so that a file without a blank is told.
-        stop = size + 1 if limit == size else limit
-        count, code, position = scan(array, position, stop, limit, codes.CHECK_MARK, columns)
-        for row in columns[:, :count].T.tolist():
+    chain = RecordChain(MappedSource(file), RecordScan(codes.CHECK_MARK), position, file.size)
+    base = file.file_from_offset
+    for batch in chain:
+        for row in batch.columns[:, : batch.count].T.tolist():
             if file.file.lost_in(row[codes.POS], row[codes.SIZE]) is not None:
                 return base + row[codes.POS], StopReason.UNREADABLE
-            yield base + row[codes.POS], Record(buffer, row)
-        if limit < size and code != codes.STOP_FULL:  # the next record goes on behind the window
-            code, window = codes.STOP_FULL, _WINDOW_BYTES if count else 2 * window
-    if code == codes.STOP_BLANK:
-        yield base + position, _HEAD.unpack_from(buffer, position)[0]
-        return base + size, ""
-    return base + position, _reason(buffer, position, size - position, code)
+            yield base + row[codes.POS], Record(batch.buffer.data, row)
+    if chain.stop is StopReason.BLANK:
+        yield base + chain.position, chain.head[0]
+        return base + file.size, ""
+    return base + chain.position, _reason(chain, file.size)
 
 
-def _reason(buffer: memoryview, position: int, rest: int, code: int) -> str:
+def _reason(chain: RecordChain, file_size: int) -> str:
     """Why the log ends here, in the contract's words."""
-    from gantrymq.store.log.record_batch import stop_reason
-
-    stop = stop_reason(code) or StopReason.NO_BLANK
-    if stop not in (StopReason.MAGIC, StopReason.SIZE):
-        return stop
-    size, magic = _HEAD.unpack_from(buffer, position)
+    stop, (size, magic) = chain.stop or StopReason.NO_BLANK, chain.head
     if stop is StopReason.MAGIC:
         return f"{stop} {magic:x}"
-    # Too small for any record, yet there: it is the rest of it that is missing.
-    return StopReason.HALF if 0 < size <= rest else f"{stop} {size}"
+    if stop is StopReason.SIZE:
+        # Too small for any record, yet there: it is the rest of it that is missing.
+        return StopReason.HALF if 0 < size <= file_size - chain.position else f"{stop} {size}"
+    return stop
 
 
 def _print_json(items: Iterator[Item]) -> None:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from gantrymq.fs.api import File
 
 _PAGE_BYTES = 4096
 
 
-def data_end(file: File, begin: int, end: int) -> int:
+class HasHoles(Protocol):
+    """A file, or the source of a file's bytes, that knows its holes."""
+
+    def data_from(self, position: int) -> int:
+        """As :meth:`gantrymq.fs.api.File.data_from`."""
+        ...
+
+
+def data_end(file: HasHoles, begin: int, end: int) -> int:
     """The page at which the hole before ``end`` begins: ``begin`` if all is a hole, ``end`` if there is none."""
     low, high = begin // _PAGE_BYTES, -(-end // _PAGE_BYTES)  # no page from ``high`` on is known to be data
     if low < high and file.data_from(max((high - 1) * _PAGE_BYTES, begin)) < end:

@@ -34,8 +34,9 @@ from gantrymq.kernels import codes
 from gantrymq.kernels.arrays import Int64s
 from gantrymq.model.flags import COMPRESSED
 from gantrymq.model.java import decode_utf8
-from gantrymq.store.log.log_scanner import one_ahead
+from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.log.record_batch import RecordBatch
+from gantrymq.store.log.scan_ahead import one_ahead
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.consume_queues import is_topic_storable
 from gantrymq.store.queue.queue_units import QueueNumbers
@@ -47,7 +48,6 @@ from gantrymq.tools.loss.export_account import account_of, choices_of, misnamed,
 from gantrymq.tools.queue_runs import QueueName, QueueRun, QueueRuns
 from gantrymq.tools.read.bad_disk import ListedFileSystem, not_listed
 from gantrymq.tools.read.intact_records import FoundRecords, IntactRecords
-from gantrymq.tools.read.log_reader import LogFile
 from gantrymq.tools.repair.result_directory import UnfinishedDirectory, log_bytes, require_room
 
 STEP = "Exporting"

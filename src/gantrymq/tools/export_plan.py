@@ -24,13 +24,13 @@ from gantrymq.fs.lock_holder import lock_holder
 from gantrymq.kernels import codes
 from gantrymq.store.deleted_topics import DeletedTopics
 from gantrymq.store.geometry import require_store
+from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.reader import StoreReader
 from gantrymq.tools.queue_runs import QueueChoice, QueueName
 from gantrymq.tools.read.index_files import found_sizes
 from gantrymq.tools.read.log_places import placed_files
-from gantrymq.tools.read.log_reader import LogFile
 from gantrymq.tools.read.queue_files import QueueFiles, as_units, queue_directories
 from gantrymq.tools.read.record_lookup import RecordClaim, RecordLookup, claims_at
 from gantrymq.tools.repair.filed_queues import FiledQueues, filed

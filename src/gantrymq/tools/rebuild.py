@@ -39,8 +39,9 @@ from gantrymq.store.geometry import require_store
 from gantrymq.store.index.index_dispatch import IndexDispatcher, IndexWorker
 from gantrymq.store.index.index_service import IndexService
 from gantrymq.store.log.commit_log import CommitLog
-from gantrymq.store.log.log_scanner import ScanAhead
+from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.log.record_batch import LARGE_BATCH_RECORDS, DigestScan
+from gantrymq.store.log.scan_ahead import ScanAhead
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.consume_queues import ConsumeQueues
 from gantrymq.store.queue.queue_dispatch import BeginOf, QueueDispatcher
@@ -53,8 +54,7 @@ from gantrymq.tools.loss.loss_account import take_account
 from gantrymq.tools.loss.queue_account import LogExtent, Suspect
 from gantrymq.tools.read.index_files import store_sizes
 from gantrymq.tools.read.intact_records import FoundRecords, IntactRecords
-from gantrymq.tools.read.log_places import is_younger_than_retention
-from gantrymq.tools.read.log_reader import LogFile, log_files
+from gantrymq.tools.read.log_places import is_younger_than_retention, log_files
 from gantrymq.tools.read.queue_files import begin_of, end_of
 from gantrymq.tools.read.record_lookup import RecordLookup
 from gantrymq.tools.repair.filed_queues import FiledAs, FiledQueues, filed

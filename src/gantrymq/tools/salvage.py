@@ -28,6 +28,7 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.config_files import parse_config, require_tables
 from gantrymq.store.geometry import INDEX_KEYS, LOG_SIZE_KEY, log_file_size
+from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery.recovery import Progress
 from gantrymq.tools.check.small_files_check import read_small
@@ -35,7 +36,6 @@ from gantrymq.tools.loss.loss import LossAccount, LostRange
 from gantrymq.tools.read.bad_disk import ListedFileSystem
 from gantrymq.tools.read.index_files import found_sizes
 from gantrymq.tools.read.log_places import placed_files
-from gantrymq.tools.read.log_reader import LogFile
 from gantrymq.tools.read.queue_files import QueueFiles, as_units, queue_directories
 from gantrymq.tools.rebuild import Build, RebuildReport, SalvagedLog, build_here, rebuild_store
 from gantrymq.tools.repair.filed_queues import filed

@@ -30,8 +30,9 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.deleted_topics import DeletedTopics
 from gantrymq.store.geometry import log_file_size, require_store
-from gantrymq.store.log.log_scanner import one_ahead
+from gantrymq.store.log.log_reader import LogEvent, LogFile, LogFileReader
 from gantrymq.store.log.record_batch import RecordBatch
+from gantrymq.store.log.scan_ahead import one_ahead
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.group_offsets import groups_ahead, read_group_offsets
 from gantrymq.store.recovery.reader_views import damaged_ext_files
@@ -59,7 +60,7 @@ from gantrymq.tools.read.index_files import (
     queue_file_size,
     unreadable_findings,
 )
-from gantrymq.tools.read.log_reader import LogEvent, LogFile, LogFileReader, log_files
+from gantrymq.tools.read.log_places import log_files
 from gantrymq.tools.read.queue_files import unreadable_ext_pages
 from gantrymq.tools.read.record_lookup import RecordLookup
 from gantrymq.tools.repair.foreign_log_files import mark_foreign

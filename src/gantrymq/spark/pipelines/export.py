@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.spark.pipelines.jobs import TASK_BYTES, each, worth_a_task
 from gantrymq.spark.pipelines.mounts import Mount, shared_directory
+from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.recovery.recovery import Progress
 from gantrymq.tools.export import Exported, RecordExport, export_store
 from gantrymq.tools.export_files import ExportFormat, ExportParts, ExportReport
 from gantrymq.tools.export_plan import ExportPlan, ExportSelection
 from gantrymq.tools.queue_runs import QueueName, QueueRun, QueueRuns
 from gantrymq.tools.read.intact_records import FoundRecords, joined
-from gantrymq.tools.read.log_reader import LogFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,7 +23,7 @@ from gantrymq.spark.locations import Location
 from gantrymq.spark.log_file import LogFile as OpenLogFile
 from gantrymq.spark.log_file import NotThereError
 from gantrymq.spark.log_mark import MARK_BYTES, LogEnd, LogMark, require_retention
-from gantrymq.tools.read.log_reader import LogFile
+from gantrymq.store.log.log_reader import LogFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,14 +34,14 @@ from gantrymq.spark.pipelines.index_runs import EntryStage, StagedEntries, plan_
 from gantrymq.spark.pipelines.jobs import each
 from gantrymq.spark.pipelines.mounts import Mount, shared_directory
 from gantrymq.spark.pipelines.unit_rows import QueueRows, UnitRow, UnitRows, by_queue, result
-from gantrymq.store.log.log_scanner import one_ahead
+from gantrymq.store.log.log_reader import LogFile
+from gantrymq.store.log.scan_ahead import one_ahead
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.consume_queues import ConsumeQueues
 from gantrymq.store.queue.queue_dispatch import append_units
 from gantrymq.store.queue.queue_units import PassedOver, Renumbered
 from gantrymq.store.recovery.recovery import Progress
 from gantrymq.tools.read.intact_records import FoundRecords, IntactRecords, joined
-from gantrymq.tools.read.log_reader import LogFile
 from gantrymq.tools.rebuild import Build, BuildOrder, Built, RebuildReport, rebuild_store
 
 if TYPE_CHECKING:

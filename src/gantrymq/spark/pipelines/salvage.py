@@ -23,10 +23,10 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.spark.pipelines.jobs import each
 from gantrymq.spark.pipelines.mounts import Mount, shared_directory
 from gantrymq.spark.pipelines.rebuild import build_on
-from gantrymq.store.log.log_scanner import one_ahead
+from gantrymq.store.log.log_reader import LogFile
+from gantrymq.store.log.scan_ahead import one_ahead
 from gantrymq.store.recovery.recovery import Progress
 from gantrymq.tools.read.intact_records import FoundRecords, IntactRecords, joined
-from gantrymq.tools.read.log_reader import LogFile
 from gantrymq.tools.repair.log_salvage import CopiedRecords, CopyOrder, RecordCopier, end_file, has_crc_property
 from gantrymq.tools.salvage import SalvageReport, salvage_store
 

@@ -25,11 +25,11 @@ from gantrymq.kernels import codes
 from gantrymq.model.java import decode_utf8
 from gantrymq.spark.pipelines.jobs import collected, guarded, item_numbers, numbers, packed, reduce_tasks, worth_a_task
 from gantrymq.spark.pipelines.mounts import Mount
+from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.queue.consume_queue import UNIT_DTYPE
 from gantrymq.store.queue.consume_queues import is_topic_storable
 from gantrymq.store.queue.queue_units import QueueNumbers, QueueUnits, queue_units
-from gantrymq.tools.read.log_reader import LogFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

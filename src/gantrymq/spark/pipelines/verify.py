@@ -30,15 +30,15 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.spark.pipelines.jobs import each
 from gantrymq.spark.pipelines.mounts import Mount
 from gantrymq.spark.pipelines.unit_rows import QueueRows, UnitRow, UnitRows, by_queue, result
-from gantrymq.store.log.log_scanner import one_ahead
+from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.log.record_batch import RecordBatch
+from gantrymq.store.log.scan_ahead import one_ahead
 from gantrymq.tools.check.findings import Finding
 from gantrymq.tools.check.index_check import IndexCheck, IndexComparison
 from gantrymq.tools.check.log_check import LogCheck, LogFact, RecordFacts
 from gantrymq.tools.check.queue_check import QueueCheck, RecordsWithoutEntry
 from gantrymq.tools.check.small_files_check import TableDecoders
 from gantrymq.tools.queue_runs import Coverage
-from gantrymq.tools.read.log_reader import LogFile
 from gantrymq.tools.read.record_lookup import RecordLookup
 from gantrymq.tools.verify import Verification, VerifyPlan, log_events, verify_store
 

@@ -14,13 +14,15 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gantrymq.format.record import PHY_OFFSET_AT, CheckCRC
+from gantrymq.format.properties import CRC_PROPERTY_SIZE
+from gantrymq.format.record import PHY_OFFSET_AT, CheckCRC, encode_crc
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import Bytes
 from gantrymq.kernels import api, codes
 from gantrymq.kernels.api import digest, scan
 from gantrymq.kernels.arrays import Int32s, Int64s, new_columns
 from gantrymq.kernels.queue_table import QueueTable, grow, new_table, queue_count, queue_of
+from gantrymq.model.message import PROPERTY_CRC32
 
 
 class QueueInterner:
@@ -285,3 +287,43 @@ def first_torn(batch: RecordBatch) -> int:
     if batch.digest is not None:
         return batch.digest.whole
     return int(api.first_torn(batch.buffer, batch.columns, batch.count))
+
+
+_CRC_BEGIN = np.frombuffer(PROPERTY_CRC32.encode() + b"\x01", np.uint8)
+
+
+def closes_with_crc(batch: RecordBatch) -> NDArray[np.bool_]:
+    """Which records end in the bytes of such a CRC, be it their own or somebody's body."""
+    columns = batch.columns[:, : batch.count]
+    starts = columns[codes.POS] + columns[codes.SIZE] - CRC_PROPERTY_SIZE
+    closes: NDArray[np.bool_] = batch.buffer[starts] == _CRC_BEGIN[0]  # mostly none does, and this is quick
+    likely = np.flatnonzero(closes)
+    if len(likely):
+        closes[likely] = (batch.buffer[starts[likely, None] + np.arange(len(_CRC_BEGIN))] == _CRC_BEGIN).all(axis=1)
+    return closes
+
+
+def mark_by_closing_crc(batch: RecordBatch) -> None:
+    """Mark in CRC_OK what is not what its closing CRC says; the records follow each other.
+
+    One that says that it lies elsewhere is right where its CRC is that of either place: a bit of the place has flipped,
+    or all of it was written for another one.
+    """
+    closes = closes_with_crc(batch)
+    if not closes.any():
+        return
+    whole, begin, end = new_columns(batch.count), int(batch.columns[codes.POS, 0]), batch.end_offset - batch.base
+    scan(batch.buffer, begin, end, end, codes.CHECK_MARK_WHOLE_RECORD, whole)
+    whole = whole[:, : batch.count]
+    wrong = closes & (whole[codes.PROPERTIES_LENGTH] >= CRC_PROPERTY_SIZE) & (whole[codes.CRC_OK] == 0)
+    for row in np.flatnonzero(wrong).tolist():
+        wrong[row] = not _is_right_here(batch, row)
+    batch.columns[codes.CRC_OK, : batch.count][wrong] = 0
+
+
+def _is_right_here(batch: RecordBatch, row: int) -> bool:
+    """Whether the record is what its CRC says, but for where it says that it lies."""
+    at, size = batch.columns[[codes.POS, codes.SIZE], row].tolist()
+    raw = bytearray(batch.buffer[at : at + size])
+    raw[PHY_OFFSET_AT : PHY_OFFSET_AT + 8] = (batch.base + at).to_bytes(8, "big")
+    return encode_crc(bytes(raw[:-CRC_PROPERTY_SIZE])) == raw[-CRC_PROPERTY_SIZE:]

@@ -21,27 +21,17 @@ from numpy.typing import NDArray
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import DiskError
 from gantrymq.format.checkpoint import Checkpoint
-from gantrymq.format.record import (
-    BLANK_SIZE,
-    MAGIC_V1,
-    MAGIC_V2,
-    PHY_OFFSET_AT,
-    CheckCRC,
-    Layout,
-    check_record,
-)
+from gantrymq.format.record import BLANK_SIZE, MAGIC_V1, MAGIC_V2, CheckCRC
 from gantrymq.fs.lost_pages import LostPages
 from gantrymq.kernels import codes
-from gantrymq.kernels.api import find_record
-from gantrymq.kernels.arrays import read_only
-from gantrymq.store.log.commit_log import CommitLog, fetch_record
-from gantrymq.store.log.log_scanner import LogScanner, ScanAhead
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.log.log_scanner import LogScanner, MappedSource
 from gantrymq.store.log.mapped_file import MappedFile
 from gantrymq.store.log.record_batch import LARGE_BATCH_RECORDS, SETS, DigestScan, RecordBatch, Scan, check_code
+from gantrymq.store.log.record_chain import next_record
+from gantrymq.store.log.scan_ahead import ScanAhead
 
 _HEAD = struct.Struct(">iI")
-_HEAD_BYTES = PHY_OFFSET_AT + 8  # what a search looks at
-_WINDOW_BYTES = 8 << 20
 
 
 class LostRecords:
@@ -87,7 +77,7 @@ class LostRecords:
         file = self._log.queue.find(offset)
         if file is None or (begin := self._end_of_lost(file, offset - file.file_from_offset)) is None:
             return None
-        found = self._next_record(file, begin)
+        found = next_record(MappedSource(file), begin, lambda at, size: file.file.lost_in(at, size) is None).position
         following = self._log.roll_next_file(offset) if found is None else file.file_from_offset + found
         return following if self._log.queue.find(following) is not None else None
 
@@ -101,25 +91,6 @@ class LostRecords:
         size, magic = _HEAD.unpack_from(file.array.data, position)
         length = size if magic in (MAGIC_V1, MAGIC_V2) and begin >= position + BLANK_SIZE else BLANK_SIZE
         return end if begin < position + length else None
-
-    def _next_record(self, file: MappedFile, position: int) -> int | None:
-        array, base = read_only(file.array.data), file.file_from_offset
-        while file.size - position >= _HEAD_BYTES:
-            end = min(position + _WINDOW_BYTES, file.size)
-            file.fetch(position, end - position)
-            found = position + int(find_record(array[position:end], 0, end - position, base + position))
-            if found >= end:
-                position = end if end == file.size else end - _HEAD_BYTES + 1
-            elif self._is_whole(file, found):
-                return found
-            else:
-                position = found + 1
-        return None
-
-    def _is_whole(self, file: MappedFile, position: int) -> bool:
-        length = fetch_record(file, position)
-        layout = check_record(file.array.data, position, file.size, CheckCRC.BODY)
-        return isinstance(layout, Layout) and file.file.lost_in(position, length) is None
 
 
 def recovery_check(config: MessageStoreConfig) -> CheckCRC:

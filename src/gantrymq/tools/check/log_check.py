@@ -24,13 +24,13 @@ from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
 from gantrymq.model.java import decode_utf8
-from gantrymq.store.log.record_batch import RecordBatch
+from gantrymq.store.log.log_reader import Blank, Damage, End, LogEvent, LogFile
+from gantrymq.store.log.record_batch import RecordBatch, closes_with_crc
 from gantrymq.store.paths import StorePaths, offset_files
 from gantrymq.store.recovery.missing_log import first_record_offset, log_state, one_of_each
 from gantrymq.store.remedies import SALVAGE
 from gantrymq.tools.check.findings import Finding, Kind, Level
 from gantrymq.tools.read.intact_records import torn_rows
-from gantrymq.tools.read.log_reader import Broken, FileEnd, LogEvent, LogFile, Unreadable, closes_with_crc
 
 
 def see_foreign_log_files(fs: FileSystem, paths: StorePaths, others: list[Path], file_size: int) -> Iterator[Finding]:
@@ -91,7 +91,7 @@ class RecordFacts:
         return True
 
 
-LogFact = RecordFacts | Broken | Unreadable | FileEnd
+LogFact = RecordFacts | Damage | Blank | End
 
 
 class LogCheck:
@@ -107,7 +107,7 @@ class LogCheck:
         self._files = files
         self.file_size = file_size
         self._is_closed = is_closed
-        self._ends: list[FileEnd] = []
+        self._ends: list[End] = []
         self._suspects: list[Finding] = []
         self._bad_starts: list[int] = []
         self._bad_ends: list[int] = []
@@ -185,15 +185,18 @@ class LogCheck:
         """Process a fact, in the order of the log; returns the findings that are certain now."""
         if isinstance(fact, RecordFacts):
             return self._see_records(fact)
-        if isinstance(fact, FileEnd):
-            return self._see_end(fact)
-        if isinstance(fact, Unreadable):
+        if isinstance(fact, Blank):
+            return self._see_blank(fact)
+        if isinstance(fact, End):
+            self._ends.append(fact)
+            return []
+        if fact.stop is StopReason.UNREADABLE:
             text = f"the disk does not give these bytes back: {fact.error}; {SALVAGE}"
             return [self._range(Kind.FILE_UNREADABLE, fact.path, fact.start, fact.end, text)]
         return [*self._certain(), self._broken(fact.path, fact)]
 
-    def _broken(self, path: Path, event: Broken | FileEnd) -> Finding:
-        start, end = (event.start, event.end) if isinstance(event, Broken) else (event.offset, event.file.end)
+    def _broken(self, path: Path, event: Damage | End) -> Finding:
+        start, end = (event.start, event.end) if isinstance(event, Damage) else (event.offset, event.file.end)
         self._mark_bad(start, end)
         if event.stop is StopReason.ZEROS:
             return self._range(Kind.LOG_HOLE, path, start, end, "zeros where records should be")
@@ -242,17 +245,14 @@ class LogCheck:
         text = "the record does not have the CRC that closes it" if closes_with_crc(batch)[row] else _OF_BODY
         return self._record(Kind.RECORD_CRC, path, batch, row, text)
 
-    def _see_end(self, end: FileEnd) -> list[Finding]:
-        if end.stop is not StopReason.BLANK:
-            self._ends.append(end)
+    def _see_blank(self, blank: Blank) -> list[Finding]:
+        rest = blank.file.end - blank.offset
+        if blank.size_bytes == rest:
+            if blank.offset == self.end_offset:
+                self.end_offset = blank.file.end  # a kill may come before the next file has a record
             return []
-        rest = end.file.end - end.offset
-        if end.blank_size == rest:
-            if end.offset == self.end_offset:
-                self.end_offset = end.file.end  # a kill may come before the next file has a record
-            return []
-        text = f"the blank at the end says {end.blank_size} bytes, {rest} are left"
-        return [self._range(Kind.BLANK_SIZE, end.file.path, end.offset, end.file.end, text)]
+        text = f"the blank at the end says {blank.size_bytes} bytes, {rest} are left"
+        return [self._range(Kind.BLANK_SIZE, blank.file.path, blank.offset, blank.file.end, text)]
 
     def _certain(self) -> list[Finding]:
         """Report what was held back as damage, because a whole record follows."""
@@ -262,7 +262,7 @@ class LogCheck:
         self._ends = []
         return findings
 
-    def _damaged_end(self, end: FileEnd) -> Finding:
+    def _damaged_end(self, end: End) -> Finding:
         written, path = end.written_end - end.offset, end.file.path
         if written == 0 and end.offset == end.file.base:
             return self._broken(path, end)

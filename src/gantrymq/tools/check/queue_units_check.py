@@ -18,6 +18,7 @@ from gantrymq.format.properties import decode_properties
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
 from gantrymq.format.queue_ext import MAX_UNIT_SIZE, QueueExtUnit, decode_unit, is_address, to_offset
 from gantrymq.fs.api import FileSystem
+from gantrymq.fs.page_reads import read_part
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import tags_codes
 from gantrymq.model.flags import is_consumable
@@ -28,7 +29,6 @@ from gantrymq.store.remedies import SALVAGE
 from gantrymq.tools.check.findings import Finding, Kind, Level
 from gantrymq.tools.check.log_check import LogCheck
 from gantrymq.tools.check.queue_check import CheckedQueue, QueueCheck
-from gantrymq.tools.read.bad_disk import read_part
 from gantrymq.tools.read.queue_files import QueueFiles, as_units
 from gantrymq.tools.read.record_lookup import RecordLookup
 

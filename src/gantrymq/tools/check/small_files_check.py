@@ -13,6 +13,7 @@ from gantrymq.errors import DiskError, GantrymqError, NotAStoreError, StoreError
 from gantrymq.format import names
 from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint, encode_checkpoint
 from gantrymq.fs.api import FileSystem
+from gantrymq.fs.page_reads import read_part
 from gantrymq.fs.replaced_file import MOST_BYTES
 from gantrymq.model.fastjson import repeated_keys
 from gantrymq.store.checkpoint import CLOCKS_DIFFER_MS
@@ -21,7 +22,6 @@ from gantrymq.store.lost_routes import lost_routes
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.group_offsets import GroupAhead
 from gantrymq.tools.check.findings import RECOVER, Finding, Kind, Level
-from gantrymq.tools.read.bad_disk import read_part
 
 _KNOWN = {
     *(names.ABORT, names.LOCK, names.CHECKPOINT, names.COMMIT_LOG, names.CONSUME_QUEUE, names.CONSUME_QUEUE_EXT),

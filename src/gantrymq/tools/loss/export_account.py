@@ -18,6 +18,7 @@ from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.format.record import MIN_RECORD_SIZE
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
+from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.queue.consume_queues import is_topic_storable
 from gantrymq.store.queue.owner import is_one_damage
 from gantrymq.tools.export_plan import ExportPlan
@@ -26,8 +27,7 @@ from gantrymq.tools.loss.loss_account import missing_end
 from gantrymq.tools.loss.queue_account import LogExtent, LostPlaces, QueueAccount
 from gantrymq.tools.queue_runs import Coverage, QueueChoice, QueueName, QueueRun, choose
 from gantrymq.tools.read.intact_records import FoundRecords
-from gantrymq.tools.read.log_places import LEFT_OUT, is_younger_than_retention
-from gantrymq.tools.read.log_reader import LogFile, log_files
+from gantrymq.tools.read.log_places import LEFT_OUT, is_younger_than_retention, log_files
 from gantrymq.tools.read.queue_files import QueueFiles, as_units
 from gantrymq.tools.read.record_lookup import RecordClaim, RecordLookup, RecordsElsewhere, claims_at
 from gantrymq.tools.repair.foreign_log_files import not_compared

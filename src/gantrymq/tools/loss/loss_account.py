@@ -28,13 +28,13 @@ from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, decode_entry, decode_
 from gantrymq.format.names import is_index_name, offset_name
 from gantrymq.format.record import body_crc
 from gantrymq.fs.api import FileSystem
+from gantrymq.fs.page_reads import cause_of, read_part
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.consume_queue import REBUILD
 from gantrymq.store.recovery.recovery import RecoveryReport
 from gantrymq.tools.check.small_files_check import read_small
 from gantrymq.tools.loss.loss import LossAccount, LostMessages, LostRange, NotCompared, RepairedRecord, ShortQueue
 from gantrymq.tools.loss.queue_account import LogExtent, QueueAccount, Suspect
-from gantrymq.tools.read.bad_disk import cause_of, read_part
 from gantrymq.tools.read.index_files import find_index_files
 from gantrymq.tools.read.queue_files import ResultQueues, place_of_unit
 from gantrymq.tools.read.record_lookup import RecordLookup, RecordsElsewhere

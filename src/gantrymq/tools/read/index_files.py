@@ -15,6 +15,7 @@ from gantrymq.format.index import HEADER_SIZE, decode_header, file_size
 from gantrymq.format.names import is_index_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import Bytes, Entry, File, FileSystem
+from gantrymq.fs.page_reads import read_by_pages
 from gantrymq.store.geometry import (
     INDEX_KEYS,
     QUEUE_SIZE_KEY,
@@ -25,7 +26,7 @@ from gantrymq.store.geometry import (
 )
 from gantrymq.store.paths import StorePaths, offset_files
 from gantrymq.tools.check.findings import REBUILD_INDEX, Finding, Kind
-from gantrymq.tools.read.bad_disk import ReadableBytes, joined, read_by_pages
+from gantrymq.tools.read.bad_disk import ReadableBytes, joined
 from gantrymq.tools.read.queue_files import queue_directories
 
 

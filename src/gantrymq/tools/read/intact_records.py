@@ -23,12 +23,12 @@ from gantrymq.errors import StoreError
 from gantrymq.format.names import offset_name
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
+from gantrymq.fs.page_reads import read_part
 from gantrymq.kernels import codes
-from gantrymq.store.log.log_scanner import ScanAhead
+from gantrymq.store.log.log_reader import Damage, End, LogFile, LogFileReader
 from gantrymq.store.log.record_batch import RecordBatch, Scan, first_torn
+from gantrymq.store.log.scan_ahead import ScanAhead
 from gantrymq.tools.loss.loss import LostRange
-from gantrymq.tools.read.bad_disk import read_part
-from gantrymq.tools.read.log_reader import Broken, LogFile, LogFileReader, Unreadable
 
 
 class MisplacedRun(NamedTuple):
@@ -204,11 +204,11 @@ class IntactRecords:
                     self.found.records += batch.count
                     self.found.record_bytes += int(batch.columns[codes.SIZE, : batch.count].sum())
                     yield batch
-            elif isinstance(event, Broken):
-                self._lose(file.path, event.start, event.end, event.stop)
-            elif isinstance(event, Unreadable):
+            elif isinstance(event, Damage) and event.stop is StopReason.UNREADABLE:
                 self._unreadable.append((event.start, event.end))
-            elif event.stop is not StopReason.BLANK:
+            elif isinstance(event, Damage):
+                self._lose(file.path, event.start, event.end, event.stop)
+            elif isinstance(event, End):
                 self._lose(file.path, event.offset, file.end, event.stop)
         for start, end in self._unreadable:
             self.found.gaps.append(LostRange(file.path, start, end, StopReason.UNREADABLE))

@@ -20,15 +20,27 @@ from gantrymq.clock import Clock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
+from gantrymq.store.log.log_reader import LogFile, LogFileReader
 from gantrymq.store.log.record_batch import RecordBatch
-from gantrymq.store.paths import StorePaths
-from gantrymq.tools.read.log_reader import LogFile, LogFileReader, log_files
+from gantrymq.store.paths import StorePaths, offset_files
+from gantrymq.store.recovery.missing_log import one_of_each
 
 LEFT_OUT = "it is a copy of another one, or its name is no place of the log"
 """The reason for which a file is left out."""
 
 _FIRST_LOOK_BYTES = 64 << 10
 _TELLING = 2  # records that must agree, because a bit of a single one may be flipped
+
+
+def log_files(fs: FileSystem, paths: StorePaths) -> tuple[list[LogFile], list[Path]]:
+    """The files of the log in order, and what else lies in its directories.
+
+    Of two files with one offset, in two directories, the one that does not say that it lies there is among the others.
+    """
+    kept, _ = one_of_each(fs, offset_files(fs, paths.commit_logs))
+    taken = {file.path for file in kept}
+    present = (directory / entry.name for directory in paths.commit_logs for entry in fs.scan(directory))
+    return [LogFile(*file) for file in kept], [path for path in present if path not in taken]
 
 
 def placed_files(fs: FileSystem, paths: StorePaths, size: int) -> tuple[list[LogFile], list[Path]]:

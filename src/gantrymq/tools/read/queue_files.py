@@ -19,13 +19,14 @@ from gantrymq.errors import StoreError
 from gantrymq.format.names import offset_name, parse_offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
 from gantrymq.fs.api import Entry, File, FileSystem
+from gantrymq.fs.page_reads import ask_twice, cause_of, read_by_pages
 from gantrymq.store.paths import StorePaths, offset_files
 from gantrymq.store.queue.consume_queue import UNIT_DTYPE
 from gantrymq.store.queue.consume_queue_ext import REBUILD_EXT
 from gantrymq.store.queue.consume_queues import is_topic_storable
 from gantrymq.store.queue.queue_listing import is_topic_name, queue_id_of, scan_topic
 from gantrymq.tools.check.findings import Finding, Kind
-from gantrymq.tools.read.bad_disk import ask_twice, cause_of, joined, read_by_pages
+from gantrymq.tools.read.bad_disk import joined
 
 _LOOK_BYTES = 1 << 20
 

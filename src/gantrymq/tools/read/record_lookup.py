@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from gantrymq.errors import StoreError
 from gantrymq.format.record import MIN_RECORD_SIZE, Layout, read_layout
 from gantrymq.fs.api import File, FileSystem
+from gantrymq.fs.page_reads import ask_twice
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import read_each
 from gantrymq.kernels.arrays import Int64s, new_columns, read_only
 from gantrymq.model.java import decode_utf8
+from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.queue.queue_listing import QueueName
-from gantrymq.tools.read.bad_disk import ask_twice
-from gantrymq.tools.read.log_reader import LogFile
 
 _MOST_AT_ONCE = 4096
 _MOST_BYTES = 32 << 20

@@ -20,12 +20,12 @@ from typing import Any, cast
 from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import Entry, File, FileSystem
+from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.owner import JudgedFile, RecordPlace, Slot, judge_queue_files
 from gantrymq.store.queue.queue_listing import QueueName, list_queues
 from gantrymq.tools.loss.loss import MisfiledQueue
 from gantrymq.tools.loss.queue_account import LogExtent, LostPlaces
-from gantrymq.tools.read.log_reader import LogFile
 from gantrymq.tools.read.record_lookup import RecordLookup, claims_at
 
 FiledAs = Mapping[Path, Path | None]

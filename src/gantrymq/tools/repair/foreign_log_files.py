@@ -29,10 +29,10 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
 from gantrymq.kernels.arrays import Int64s
 from gantrymq.model.flags import is_consumable
+from gantrymq.store.log.log_reader import LogFile, LogFileReader
 from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.paths import StorePaths
 from gantrymq.tools.loss.loss import NotCompared
-from gantrymq.tools.read.log_reader import LogFile, LogFileReader
 from gantrymq.tools.read.queue_files import QueueFiles, as_units, place_of_unit, queue_directories
 from gantrymq.tools.read.record_lookup import RecordClaim, claim_of
 

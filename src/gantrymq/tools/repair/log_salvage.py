@@ -41,13 +41,13 @@ from gantrymq.fs.api import File, FileSystem
 from gantrymq.kernels import codes
 from gantrymq.model.flags import TRANSACTION_ROLLBACK
 from gantrymq.model.message import LOOPBACK, PROPERTY_CRC32, StoredMessage
-from gantrymq.store.log.log_scanner import one_ahead
+from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.log.record_batch import RecordBatch
+from gantrymq.store.log.scan_ahead import one_ahead
 from gantrymq.store.queue.queue_units import Renumbered
 from gantrymq.store.recovery.recovery import Progress
 from gantrymq.tools.loss.loss import LostRange
 from gantrymq.tools.read.intact_records import FoundRecords, IntactRecords
-from gantrymq.tools.read.log_reader import LogFile
 from gantrymq.tools.repair.misfiled import Misfiled
 from gantrymq.tools.repair.refile import Refiling
 

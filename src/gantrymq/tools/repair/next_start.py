@@ -20,13 +20,13 @@ from gantrymq.errors import DiskError, StoreError
 from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.format.record import BLANK_SIZE, CheckCRC, Layout, decode_record
 from gantrymq.fs.api import FileSystem
+from gantrymq.fs.page_reads import read_part
 from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.log.mapped_file import MappedFile
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery.recover_start import FirstRecord, StartRule
 from gantrymq.tools.loss.loss import LossAccount, LostMessages, LostRange, ShortQueue
-from gantrymq.tools.read.bad_disk import read_part
-from gantrymq.tools.read.log_reader import LogFile
 
 
 def forget_broken_blanks(fs: FileSystem, files: Sequence[LogFile], account: LossAccount) -> None:

@@ -19,13 +19,13 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, QueueEntry, encode_entry
 from gantrymq.fs.api import FileSystem
+from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.consume_queues import ConsumeQueues
 from gantrymq.store.queue.queue_listing import QueueName
 from gantrymq.store.queue.queue_units import PassedOver, Renumbered
 from gantrymq.tools.loss.loss import LossAccount, LostRange, RepairedRecord
 from gantrymq.tools.loss.queue_account import LostPlaces, Suspect
-from gantrymq.tools.read.log_reader import LogFile
 from gantrymq.tools.read.queue_files import QueueFiles, as_units, place_of_unit, queue_directories
 from gantrymq.tools.read.record_lookup import RecordLookup
 from gantrymq.tools.repair.misfiled import (

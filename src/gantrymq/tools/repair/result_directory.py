@@ -39,9 +39,9 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
 from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from gantrymq.model.size import size_text
+from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.recovery.swap_journal import clear_directory
 from gantrymq.tools.read.intact_records import IntactRecords
-from gantrymq.tools.read.log_reader import LogFile
 
 _SMALLEST_RECORD_SIZE = 91
 
