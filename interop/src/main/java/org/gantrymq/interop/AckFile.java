@@ -10,11 +10,11 @@ import java.nio.file.StandardOpenOption;
 import java.util.List;
 import java.util.Map;
 
-/** Every acknowledged message, one JSON line each, with the operating system before the message counts. */
+/** Writes a JSON line for every acknowledged message. The operating system has the line before the message counts. */
 final class AckFile implements Closeable {
     private final FileChannel file;
 
-    /** A null path writes nothing. */
+    /** With a null path nothing is written. */
     AckFile(String path) throws IOException {
         file = path == null ? null : FileChannel.open(Path.of(path),
             StandardOpenOption.CREATE, StandardOpenOption.WRITE, StandardOpenOption.APPEND);

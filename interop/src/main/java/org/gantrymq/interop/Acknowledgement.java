@@ -7,7 +7,7 @@ import java.util.Map;
 import org.apache.rocketmq.store.AppendMessageResult;
 import org.apache.rocketmq.store.PutMessageResult;
 
-/** What RocketMQ said to a put, one line for each message of it. */
+/** RocketMQ's answer to a put, one line for each message. */
 final class Acknowledgement {
     private Acknowledgement() {
     }
@@ -30,7 +30,7 @@ final class Acknowledgement {
         return lines;
     }
 
-    /** A message id ends with the message's physical offset in 16 hexadecimal digits. */
+    /** The physical offset, which is the last 16 hexadecimal digits of a message id. */
     private static long phyOffset(String msgId) {
         return Long.parseUnsignedLong(msgId.substring(msgId.length() - 16), 16);
     }

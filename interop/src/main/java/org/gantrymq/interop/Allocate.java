@@ -20,9 +20,9 @@ import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsist
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
- * Which queues RocketMQ's strategies give to a client: for each line {@code {strategy,me,queues:[[topic,broker,id]],
- * clients:[…],rooms?,configured?}} of a file a line {@code {name,queues}}. A machine room is what stands before the
- * {@code @} of a broker's name, and before the {@code #} of a client's id.
+ * Prints the queues that RocketMQ's strategies assign to a client. Each input line {@code
+ * {strategy,me,queues:[[topic,broker,id]], clients:[…],rooms?,configured?}} gives a line {@code {name,queues}}. The
+ * machine room is the part before the {@code @} of a broker's name, and before the {@code #} of a client's id.
  */
 final class Allocate implements Command {
     @Override

@@ -10,8 +10,8 @@ import java.util.Map;
 import org.apache.rocketmq.common.BoundaryType;
 
 /**
- * The queue offset RocketMQ gives for a time, LOWER boundary unless told. {@code --questions FILE} holds JSON lines
- * {@code {"topic","queueId","timestamp"}}. A queue that is not there has 0 for every time.
+ * Prints the queue offset that RocketMQ finds for a time, by default with the LOWER boundary. {@code --questions FILE}
+ * has JSON lines {@code {"topic","queueId","timestamp"}}. A missing queue has offset 0 for every time.
  */
 final class At implements Command {
     @Override

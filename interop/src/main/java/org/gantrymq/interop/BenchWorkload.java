@@ -3,7 +3,7 @@ package org.gantrymq.interop;
 import java.util.Random;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 
-/** Plain messages that cost little to make: all have one body. */
+/** Plain messages that are cheap to make, because all have the same body. */
 final class BenchWorkload extends PlainWorkload {
     private final byte[] body;
 

@@ -5,8 +5,8 @@ import java.lang.reflect.Method;
 import java.util.Map;
 
 /**
- * Lets RocketMQ's retention run on a store, as its timers would: the commit log's service, then that of the queues and
- * the index. {@code --manual} asks for deletion at any hour first (executeDeleteFilesManually).
+ * Runs RocketMQ's retention on a store, as its timers would: first that of the commit log, then that of queues and
+ * index. {@code --manual} requests a deletion at any hour first (executeDeleteFilesManually).
  */
 final class Clean implements Command {
     @Override

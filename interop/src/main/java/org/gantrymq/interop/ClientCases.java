@@ -7,9 +7,9 @@ import org.gantrymq.interop.client.Cases;
 import org.gantrymq.interop.client.Site;
 
 /**
- * Many small uses of the real client and of DefaultMQAdminExt against a name server and its one broker: a line
- * {@code {"case":…,"ok":…,"facts":{…},"error":…,"ms":…}} for each. Facts hold no port, no id and no time, so that those
- * of two brokers can be compared.
+ * Many small uses of the real client and of DefaultMQAdminExt against a name server and its one broker. Prints a line
+ * {@code {"case":…,"ok":…,"facts":{…},"error":…,"ms":…}} for each. Facts contain no port, id or time, so that two
+ * brokers can be compared.
  */
 final class ClientCases implements Command {
     private static final int AT_ONCE = 12;
@@ -21,7 +21,7 @@ final class ClientCases implements Command {
 
     @Override
     public int run(Options options, JsonLines out) throws Exception {
-        // A client looks for its retry topic's queues only every twenty seconds unless told.
+        // By default a client looks for the queues of its retry topic only every twenty seconds.
         System.setProperty("rocketmq.client.rebalance.waitInterval", "1500");
         System.setProperty("rocketmq.client.rebalance.minInterval", "50");
         if (options.has("binary")) {

@@ -18,8 +18,8 @@ import org.apache.rocketmq.remoting.netty.NettyServerConfig;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
 /**
- * The real name server and broker on 127.0.0.1, until stdin ends or SIGTERM comes: one line
- * {@code {"ready":true,"namesrv":…,"broker":…}} when the broker's route answers.
+ * Runs the real name server and broker on 127.0.0.1 until stdin ends or SIGTERM arrives. Prints one line {@code
+ * {"ready":true,"namesrv":…,"broker":…}} when the broker has a route.
  */
 final class Cluster implements Command {
     private static final String HOST = "127.0.0.1";
@@ -112,8 +112,8 @@ final class Cluster implements Command {
     }
 
     /**
-     * A broker whose connection to the name server is not there when it starts registers nowhere, and again after ten
-     * seconds: we need not wait for that.
+     * Waits until the broker has a route. A broker that has no connection to the name server at its start registers
+     * only after ten seconds, so this registers it again.
      */
     private static void awaitRoute(BrokerController broker) throws Exception {
         String name = broker.getBrokerConfig().getBrokerName();
@@ -124,7 +124,7 @@ final class Cluster implements Command {
                     return;
                 }
             } catch (MQBrokerException | RemotingException e) {
-                last = e; // it is not known there, or no connection is made yet
+                last = e; // the broker is not registered yet, or has no connection
             }
             Thread.sleep(PAUSE_MS);
             broker.registerBrokerAll(true, false, true);
@@ -138,7 +138,7 @@ final class Cluster implements Command {
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
             end.countDown();
             try {
-                never.await(); // Main halts the process when all is shut down
+                never.await(); // Main halts the process after the shutdown
             } catch (InterruptedException e) {
                 Thread.currentThread().interrupt();
             }

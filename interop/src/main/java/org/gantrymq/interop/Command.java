@@ -1,10 +1,10 @@
 package org.gantrymq.interop;
 
-/** One thing the harness can do with a store. */
+/** One command of this harness. */
 interface Command {
-    /** The options it takes, as {@link Options} reads them: {@code --name VALUE} or {@code [--flag]}. */
+    /** Its options, as {@link Options} parses them: {@code --name VALUE} or {@code [--flag]}. */
     String usage();
 
-    /** Does it, and gives the exit code. */
+    /** Runs the command and returns the exit code. */
     int run(Options options, JsonLines out) throws Exception;
 }

@@ -13,9 +13,9 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /**
- * The real push consumer, a member of a group until stdin ends: {@code {"kind":"ready","clientId"}}, then a line for
- * each message as {@code pull} prints them, and {@code {"kind":"assigned","topic","queues"}} whenever its share of the
- * queues changed. With {@code --offsets DIR} a broadcasting one keeps its offsets there.
+ * The real push consumer, a member of a group until stdin ends. It prints {@code {"kind":"ready","clientId"}}, then a
+ * line for each message as {@code pull} does, and {@code {"kind":"assigned","topic","queues"}} whenever its queues
+ * changed. With {@code --offsets DIR} a broadcasting consumer stores its offsets there.
  */
 final class Consume implements Command {
     @Override
@@ -34,7 +34,7 @@ final class Consume implements Command {
         consumer.setNamesrvAddr(options.text("namesrv"));
         consumer.setInstanceName(options.text("instance", "DEFAULT"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        // A message that was told counts as consumed when this ends.
+        // Waits at the shutdown, so that a printed message counts as consumed.
         consumer.setAwaitTerminationMillisWhenShutdown(10_000);
         consumer.setMessageModel(options.has("broadcast") ? MessageModel.BROADCASTING : MessageModel.CLUSTERING);
         consumer.subscribe(options.text("topic"), "*");

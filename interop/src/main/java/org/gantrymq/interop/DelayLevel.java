@@ -7,12 +7,15 @@ import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 import org.apache.rocketmq.common.topic.TopicValidator;
 
-/** What the broker does to a message with a delay level before the store sees it. */
+/** Prepares a message with a delay level as the broker does before the store sees it. */
 final class DelayLevel {
     private DelayLevel() {
     }
 
-    /** Sends it to the delay topic, its own topic and queue kept in properties; a level above the last is the last. */
+    /**
+     * Moves it to the delay topic and stores its own topic and queue in properties. A level above the highest counts as
+     * the highest.
+     */
     static void schedule(MessageExtBrokerInner message, int level, int lastLevel) {
         int used = Math.min(level, lastLevel);
         Map<String, String> properties = new LinkedHashMap<>(message.getProperties());

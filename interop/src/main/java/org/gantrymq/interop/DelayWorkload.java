@@ -3,7 +3,7 @@ package org.gantrymq.interop;
 import java.util.Random;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 
-/** Plain messages, each with a delay level; some ask for more than there is. */
+/** Plain messages, each with a delay level. Some levels are above the highest. */
 final class DelayWorkload extends PlainWorkload {
     private final int lastLevel;
 

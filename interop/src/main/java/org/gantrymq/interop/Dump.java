@@ -8,7 +8,7 @@ import org.apache.rocketmq.store.queue.ConsumeQueueInterface;
 import org.apache.rocketmq.store.queue.CqUnit;
 import org.apache.rocketmq.store.queue.ReferredIterator;
 
-/** What RocketMQ recovers and reads: the store, its queues, and every message its consume queues lead to. */
+/** Prints what RocketMQ recovers and reads: the store, its queues, and every message to which a queue entry points. */
 final class Dump implements Command {
     @Override
     public String usage() {
@@ -50,7 +50,7 @@ final class Dump implements Command {
         long max = queue.getMaxOffsetInQueue();
         long next = queue.getMinOffsetInQueue();
         while (next < max) {
-            ReferredIterator<CqUnit> units = queue.iterateFrom(next); // to the end of one file
+            ReferredIterator<CqUnit> units = queue.iterateFrom(next); // iterates to the end of one file
             if (units == null) {
                 throw new IllegalStateException("no consume queue file holds " + queue.getTopic() + "/"
                     + queue.getQueueId() + " at " + next);

@@ -2,7 +2,7 @@ package org.gantrymq.interop;
 
 import org.apache.rocketmq.common.SystemClock;
 
-/** A clock that stands where it was put. */
+/** A clock that shows a fixed time. */
 final class FixedClock extends SystemClock {
     private volatile long now;
 
@@ -19,7 +19,7 @@ final class FixedClock extends SystemClock {
         now += milliseconds;
     }
 
-    /** The clock of {@code --store-time MS}, or null without it. */
+    /** The clock of {@code --store-time MS}, or null without the option. */
     static FixedClock of(Options options) {
         return options.has("store-time") ? new FixedClock(options.number("store-time")) : null;
     }

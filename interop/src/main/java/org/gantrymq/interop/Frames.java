@@ -9,7 +9,10 @@ import java.util.Map;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 import org.apache.rocketmq.remoting.protocol.SerializeType;
 
-/** Frames, one a line in hexadecimal: what RemotingCommand reads out of each, and how it writes that in both forms. */
+/**
+ * Decodes frames, one a line in hexadecimal. Prints what RemotingCommand reads from each, and how it encodes that in
+ * both forms.
+ */
 final class Frames implements Command {
     @Override
     public String usage() {
@@ -20,7 +23,7 @@ final class Frames implements Command {
     public int run(Options options, JsonLines out) throws Exception {
         for (String text : Files.readAllLines(Path.of(options.positional("FILE")))) {
             ByteBuffer frame = ByteBuffer.wrap(HexFormat.of().parseHex(text));
-            frame.getInt(); // the length, which the decoder in front of it takes
+            frame.getInt(); // the length, which Netty's decoder removes
             out.line(line(RemotingCommand.decode(frame)));
         }
         return 0;

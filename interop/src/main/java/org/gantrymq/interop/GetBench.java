@@ -9,8 +9,8 @@ import org.apache.rocketmq.store.GetMessageStatus;
 import org.apache.rocketmq.store.queue.ConsumeQueueInterface;
 
 /**
- * How fast RocketMQ's getMessage walks through every queue; with {@code --decode} each message is decoded as well, with
- * {@code --warm-up} it has been through all of them once before the time begins.
+ * Measures how fast RocketMQ's getMessage reads every queue. With {@code --decode} each message is decoded too; with
+ * {@code --warm-up} all messages are read once before the measurement.
  */
 final class GetBench implements Command {
     @Override

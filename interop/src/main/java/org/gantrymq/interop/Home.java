@@ -8,8 +8,8 @@ import java.util.List;
 import java.util.stream.Stream;
 
 /**
- * A home directory of the process's own, gone when it ends: RocketMQ's RocksDB logs into {@code ~/logs/rocketmqlogs},
- * and the native libraries of LZ4, Zstd and RocksDB unpack themselves into the temporary directory.
+ * A home directory for this process only, deleted at its end: RocketMQ's RocksDB logs into {@code ~/logs/rocketmqlogs},
+ * and LZ4, Zstd and RocksDB unpack their native libraries into the temporary directory.
  */
 final class Home {
     private static Path directory;

@@ -18,9 +18,9 @@ import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 import org.apache.rocketmq.store.PutMessageResult;
 
 /**
- * {@code gantrymq store ingest}, with RocketMQ's store behind it: the same input lines, the same result lines. Stored
- * properties are, in this order: those given in the order given, TAGS, KEYS (neither if empty, as in RocketMQ's Message),
- * DELAY, REAL_TOPIC, REAL_QID. A result's topic and queue are those the message is stored in.
+ * {@code gantrymq store ingest} with RocketMQ's store: the same input lines, the same result lines. Properties are
+ * stored in this order: those of the input in their order, TAGS, KEYS (neither if empty, as in RocketMQ's Message),
+ * DELAY, REAL_TOPIC, REAL_QID. A result has the topic and queue in which the message is stored.
  */
 final class Ingest implements Command {
     @Override

@@ -7,7 +7,7 @@ import java.io.OutputStream;
 import java.io.UncheckedIOException;
 import java.util.Map;
 
-/** One JSON object a line, UTF-8. */
+/** Writes one JSON object a line in UTF-8. */
 final class JsonLines {
     private final OutputStream out;
 

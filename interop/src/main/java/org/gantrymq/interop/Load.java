@@ -18,13 +18,12 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
- * The real client with all its might for so many seconds or messages, in one of its ways (sync, async, oneway, batch,
- * push), or at a fixed rate (latency), and one line about it. The warm-up, in seconds, is the same work before the
- * clock starts; for push it is a first consumer that reads everything. One-way messages, every 256th of which is
- * synchronous, count when they are in their queues, all others when they are acknowledged.
+ * Runs the real client at full speed for a number of seconds or messages, in one mode (sync, async, oneway, batch,
+ * push), or at a fixed rate (latency), and prints one line. The warm-up, in seconds, is the same work before the
+ * measurement; for push it is a first consumer that reads everything. One-way messages, of which every 256th is sent
+ * synchronously, count when they are in their queues, all others when they are acknowledged.
  *
- * <p>What was acknowledged goes into a file, one key for each message, as soon as it is: whoever kills the broker
- * compares.
+ * <p>The keys of acknowledged messages are written to a file at once, so that a test that kills the broker can compare.
  */
 final class Load implements Command {
     private static final int BATCH = 100;
@@ -76,13 +75,16 @@ final class Load implements Command {
         return 0;
     }
 
-    /** Messages that were not stored; of the first of them the line says why, and how long after the begin. */
+    /**
+     * Counts messages that were not stored. The line reports the reason of the first failure, and its time since the
+     * start.
+     */
     private void failed(long messages, Object why) {
         failed.addAndGet(messages);
         failure.compareAndSet("", (System.nanoTime() - made) / 1_000_000 + " ms: " + why);
     }
 
-    /** Let all threads send for so long; how many messages they think are sent. */
+    /** Lets all threads send for a number of seconds. Returns how many messages they consider sent. */
     private long work(DefaultMQProducer producer, Options options, BufferedWriter acks, int seconds) throws Exception {
         long before = acknowledged.get();
         long end = System.currentTimeMillis() + seconds * 1000L;
@@ -105,13 +107,16 @@ final class Load implements Command {
         return "oneway".equals(options.text("mode"));
     }
 
-    /** How many messages the topic has, which is made where it is not there. */
+    /** The number of messages in the topic, which is created if it is missing. */
     private Count there(DefaultMQProducer producer, Options options) throws Exception {
         producer.send(new Message(options.text("topic"), new byte[1]));
         return counted(producer, options, Long.MAX_VALUE);
     }
 
-    /** How many messages there are, for one-way ones in the broker's queues, and since when: all, or no more come. */
+    /**
+     * The number of messages and the time at which it was reached. One-way messages are counted in the broker's queues,
+     * until all are there or no more arrive.
+     */
     private Count counted(DefaultMQProducer producer, Options options, long expected) throws Exception {
         Count count = new Count(acknowledged.get(), System.nanoTime());
         if (!oneway(options)) {
@@ -204,7 +209,7 @@ final class Load implements Command {
                 }
                 case "oneway" -> {
                     Message message = message();
-                    if (next % ONE_WAY == 0) { // nothing else keeps the client from choking on what it cannot send yet
+                    if (next % ONE_WAY == 0) { // without synchronous sends the client would queue more than it can send
                         note(producer.send(message).getSendStatus(), List.of(message));
                     } else {
                         producer.sendOneway(message);

@@ -20,9 +20,9 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 
 /**
- * The real producer sends so many messages a second, asynchronously, while the real push consumer in the same process
- * reads them. A message's latency is from the moment it was due, whether or not the producer was late with it, until
- * the listener has it. Those of the warm-up do not count.
+ * Measures the latency of messages. The real producer sends a fixed number of messages a second asynchronously, and the
+ * real push consumer in the same process reads them. A message's latency begins when it is due, even if the producer is
+ * late, and ends when the listener has it. Messages of the warm-up do not count.
  */
 final class LoadLatency {
     private static final long ARRIVE_WITHIN_S = 30;
@@ -47,7 +47,7 @@ final class LoadLatency {
         producer.start();
         String topic = options.text("topic");
         int size = options.integer("size", 1024);
-        producer.send(message(topic, size, 0)); // from here on the topic is there
+        producer.send(message(topic, size, 0)); // creates the topic
         DefaultMQPushConsumer consumer = load.consumer(options.text("namesrv"), topic);
         if (!load.ready.await(ARRIVE_WITHIN_S, TimeUnit.SECONDS)) {
             throw new IllegalStateException("the consumer gets nothing");

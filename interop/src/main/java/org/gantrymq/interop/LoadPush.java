@@ -7,7 +7,10 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 
-/** The real push consumer reads so many messages of a topic from the beginning, from the first to the last of them. */
+/**
+ * The real push consumer reads a number of messages of a topic from the beginning. The time runs from the first to the
+ * last of them.
+ */
 final class LoadPush {
     private final AtomicLong got = new AtomicLong();
     private final AtomicLong first = new AtomicLong();

@@ -14,7 +14,7 @@ import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.store.CommitLog;
 
-/** The physical records in order, as they lie in the files; no store is opened and nothing is changed. */
+/** Prints the physical records in the order of the files. No store is opened, and nothing is changed. */
 final class Log implements Command {
     @Override
     public String usage() {
@@ -49,7 +49,9 @@ final class Log implements Command {
         }
     }
 
-    /** Prints one file's records and leaves the buffer behind the last; the reason for the log's end, null at a blank. */
+    /**
+     * Prints one file's records and leaves the buffer behind the last. Returns why the log ends, or null at a blank.
+     */
     private static String records(ByteBuffer file, long start, JsonLines out) {
         while (file.remaining() >= 8) {
             int at = file.position();
@@ -87,7 +89,7 @@ final class Log implements Command {
         return "end of file without a blank";
     }
 
-    /** The message, if its fields fill exactly the size it says it has. */
+    /** The message, if its fields fill exactly the size in the record. */
     private static MessageExt whole(ByteBuffer record) {
         MessageExt message = MessageDecoder.decode(record, true, false);
         if (message == null || record.position() != record.limit()) {

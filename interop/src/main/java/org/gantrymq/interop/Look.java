@@ -3,8 +3,8 @@ package org.gantrymq.interop;
 import java.util.Map;
 
 /**
- * Several commands with one start of Java and one opening of the store: what {@code log}, {@code dump}, {@code query} and
- * {@code at} print, each behind a line {@code {"part":NAME}}.
+ * Runs several commands with one start of Java and one opening of the store. It prints what {@code log}, {@code dump},
+ * {@code query} and {@code at} print, each behind a line {@code {"part":NAME}}.
  */
 final class Look implements Command {
     @Override

@@ -8,9 +8,9 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * The real RocketMQ store on a command line: {@code Main COMMAND --store DIR [options]}.
+ * The real RocketMQ store as a command: {@code Main COMMAND --store DIR [options]}.
  *
- * <p>Answers are JSON lines on stdout and nothing else goes there. Exit codes: 0 done, 1 the store did not load or an
+ * <p>Answers are JSON lines on stdout, which has no other output. Exit codes: 0 done, 1 the store did not load or an
  * input was rejected, 2 usage, 3 failed (stack trace on stderr).
  */
 public final class Main {
@@ -48,12 +48,12 @@ public final class Main {
     public static void main(String[] args) throws IOException {
         Home.enter();
         JsonLines out = new JsonLines(System.out);
-        System.setOut(new PrintStream(System.err, true)); // whatever a library prints must not end up between our lines
+        System.setOut(new PrintStream(System.err, true)); // output of libraries must not mix with our lines
         int code = run(Arrays.asList(args), out);
         out.flush();
         Home.leave();
         System.err.flush();
-        Runtime.getRuntime().halt(code); // RocketMQ leaves threads behind that would keep the process alive
+        Runtime.getRuntime().halt(code); // threads that RocketMQ leaves running would keep the process alive
     }
 
     private static int run(List<String> args, JsonLines out) {

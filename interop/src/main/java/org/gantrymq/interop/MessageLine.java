@@ -4,11 +4,11 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** A stored message as the line {@code gantrymq store dump} and {@code gantrymq store log} print for it. */
+/** A stored message as a line of {@code gantrymq store dump} and {@code gantrymq store log}. */
 final class MessageLine {
     private final Map<String, Object> fields = new LinkedHashMap<>();
 
-    /** Begins a line with the place the reader found the message at. */
+    /** Begins a line with the position of the message. */
     MessageLine(String topic, int queueId, long queueOffset, long phyOffset, int size) {
         fields.put("kind", "message");
         fields.put("topic", topic);

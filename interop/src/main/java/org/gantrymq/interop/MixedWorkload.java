@@ -13,7 +13,10 @@ import org.apache.rocketmq.common.message.MessageExtBatch;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 import org.apache.rocketmq.common.sysflag.MessageSysFlag;
 
-/** All that a record can hold: flags, hosts, transactions, compression, delay, batches and odd properties. */
+/**
+ * Messages that use everything a record can contain: flags, hosts, transactions, compression, delay, batches and
+ * unusual properties.
+ */
 final class MixedWorkload extends Workload {
     private final int lastDelayLevel;
 
@@ -97,7 +100,7 @@ final class MixedWorkload extends Workload {
         message.setSysFlag(message.getSysFlag() | MessageSysFlag.COMPRESSED_FLAG | type.getCompressionFlag());
     }
 
-    /** As RocketMQ 4.9.8 writes all of its properties. */
+    /** Encodes all properties as RocketMQ 4.9.8 does. */
     private static Put withoutLastSeparator(Put put) {
         String properties = put.message().getPropertiesString();
         if (!properties.isEmpty()) {

@@ -9,7 +9,7 @@ import java.util.Map;
 import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
-/** RocketMQ's mqadmin: what each command line of a file (words between blanks) prints, one after the other. */
+/** Runs RocketMQ's mqadmin for each command line of a file (words separated by blanks), and prints its output. */
 final class Mqadmin implements Command {
     private static final long LONGEST_MS = 10_000;
 
@@ -30,7 +30,7 @@ final class Mqadmin implements Command {
             System.setOut(print);
             System.setErr(print);
             Thread command = new Thread(() -> MQAdminStartup.main0(line.split(" +"), null));
-            command.setDaemon(true); // some of them go on until they are interrupted
+            command.setDaemon(true); // some commands continue until they are interrupted
             try {
                 command.start();
                 command.join(LONGEST_MS);

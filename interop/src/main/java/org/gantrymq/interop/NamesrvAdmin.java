@@ -18,9 +18,9 @@ import org.apache.rocketmq.remoting.protocol.route.QueueData;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
- * What mqadmin asks of a name server that has one broker and the topics Gone1 and Gone2, asked through
- * DefaultMQAdminExt: a line {@code {"ask":…,"answer":…}} for each question, an answer being {@code {"refused":…}} where
- * it was refused.
+ * Sends mqadmin's requests to a name server that has one broker and the topics Gone1 and Gone2, through
+ * DefaultMQAdminExt. Prints a line {@code {"ask":…,"answer":…}} for each; a refused request has the answer {@code
+ * {"refused":…}}.
  */
 final class NamesrvAdmin implements Command {
     private static final String NAMESPACE = "interop";
@@ -101,7 +101,7 @@ final class NamesrvAdmin implements Command {
         });
     }
 
-    /** The settings, without those that say where this process has its files and its port. */
+    /** The settings without the paths and the port of this process. */
     private Map<Object, Object> shown() throws Exception {
         Map<Object, Object> shown = new TreeMap<>(admin.getNameServerConfig(List.of(namesrv)).get(namesrv));
         Set.of("rocketmqHome", "kvConfigPath", "configStorePath", "listenPort").forEach(shown::remove);
@@ -155,7 +155,7 @@ final class NamesrvAdmin implements Command {
         out.line(line);
     }
 
-    /** A body as maps, whose keys are texts even where RocketMQ writes numbers. */
+    /** A body as maps. Keys are texts even where RocketMQ writes numbers. */
     private static Object plain(RemotingSerializable body) {
         return JSON.parse(JSON.toJSONString(body, JSONWriter.Feature.BrowserCompatible));
     }

@@ -11,9 +11,9 @@ import java.util.Map;
 import java.util.Random;
 import org.apache.rocketmq.common.message.MessageConst;
 
-/** The parts of a message that producers fill as they please, drawn from the corners of what the format allows. */
+/** Draws the parts of a message that producers may choose, at the limits of the format. */
 final class Oddities {
-    /** "Aa" and "BB", like "AaAa", "BBBB" and "AaBB", have one hash code in Java. */
+    /** "Aa" and "BB", like "AaAa", "BBBB" and "AaBB", have the same hash code in Java. */
     private static final List<String> TAGS = List.of(
         "Aa", "BB", "A || B", "tag-1", "tag-2", "标签", "ярлык", "🚀 to the moon", "naïve", " ", "t".repeat(300), "");
     private static final List<String> KEYS = List.of(
@@ -26,7 +26,7 @@ final class Oddities {
     private Oddities() {
     }
 
-    /** Properties in a fixed order. KEYS holds up to four keys, here and there with two spaces between them. */
+    /** Properties in a fixed order. KEYS has up to four keys, sometimes with two spaces between them. */
     static Map<String, String> properties(Random random, long number) {
         Map<String, String> properties = new LinkedHashMap<>();
         if (random.nextInt(100) < 85) {
@@ -72,7 +72,7 @@ final class Oddities {
         byte[] address = new byte[random.nextInt(100) < 30 ? 16 : 4];
         random.nextBytes(address);
         if (address.length == 16) {
-            address[0] = 0x20; // a global address, never an IPv4 one in disguise
+            address[0] = 0x20; // a global address, which never looks like a mapped IPv4 address
             address[1] = 0x01;
         }
         try {

@@ -8,7 +8,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * A command's arguments. Its usage text is the schema: {@code --name VALUE} takes a value (the last one counts, or all
+ * A command's arguments. The usage text is the schema: {@code --name VALUE} takes a value (the last one counts, or all
  * of them through {@link #all}), {@code --name} alone is a flag, everything else is positional.
  */
 final class Options {

@@ -10,7 +10,7 @@ import java.util.Random;
 import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 
-/** What most producers send: a tag, a key, a UNIQ_KEY and a body of one size; queue after queue. */
+/** The usual messages of producers: a tag, a key, a UNIQ_KEY and a body of one size, round-robin over the queues. */
 class PlainWorkload extends Workload {
     private static final InetSocketAddress BORN_HOST = Hosts.parse("10.1.2.3:40000");
     private static final InetSocketAddress STORE_HOST = Hosts.parse("127.0.0.1:10911");

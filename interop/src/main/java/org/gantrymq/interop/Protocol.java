@@ -21,7 +21,7 @@ import org.apache.rocketmq.remoting.protocol.LanguageCode;
 import org.apache.rocketmq.remoting.protocol.RequestCode;
 import org.apache.rocketmq.remoting.protocol.ResponseCode;
 
-/** What RocketMQ's remoting classes say of themselves: codes by name, the fields of headers and bodies. */
+/** Prints the protocol from RocketMQ's remoting classes: codes by name, the fields of headers and bodies. */
 final class Protocol implements Command {
     private static final String PACKAGE = "org/apache/rocketmq/remoting/protocol/";
 
@@ -81,7 +81,7 @@ final class Protocol implements Command {
         return found;
     }
 
-    /** A body's fields with their generic types, and what fastjson makes of a fresh one. */
+    /** A body's fields with their generic types, and the JSON that fastjson writes for a new object. */
     private static Map<String, Object> body(Class<?> type) {
         Map<String, Object> line = new LinkedHashMap<>();
         line.put("kind", "body");

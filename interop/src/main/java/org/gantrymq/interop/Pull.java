@@ -10,8 +10,8 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
- * The real consumer: every message of a topic, queue by queue from the beginning, as {@code dump} prints them, their
- * bodies decompressed as the client does, with {@code uniqKey}: what the client calls msgId.
+ * The real consumer reads every message of a topic, queue by queue from the beginning, and prints it as {@code dump}
+ * does. Bodies are decompressed by the client, and {@code uniqKey} is the id that the client calls msgId.
  */
 final class Pull implements Command {
     private static final long IDLE_MS = 3000;
@@ -50,7 +50,10 @@ final class Pull implements Command {
         return 0;
     }
 
-    /** The consumer interrupts its own pulls when it seeks, and may hit the question for the queue's begin with it. */
+    /**
+     * Retries a seek. The consumer interrupts its own pulls when it seeks, and may interrupt the request for the
+     * queue's minimum offset too.
+     */
     private static void seekToBegin(DefaultLitePullConsumer consumer, MessageQueue queue) throws MQClientException {
         for (int left = SEEKS; true; left--) {
             try {

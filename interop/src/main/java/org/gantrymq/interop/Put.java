@@ -10,10 +10,10 @@ import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.PutMessageResult;
 
-/** One call of the store: a message, or a batch of messages that share everything but flag, body and properties. */
+/** One call of the store: a message, or a batch of messages that differ only in flag, body and properties. */
 record Put(MessageExtBrokerInner message, List<byte[]> bodies) {
 
-    /** A single message. Its properties are stored in the map's own order. */
+    /** A single message. Its properties are stored in the order of the map. */
     static Put single(MessageExtBrokerInner message) {
         message.setPropertiesString(MessageDecoder.messageProperties2String(message.getProperties()));
         return new Put(message, List.of(message.getBody()));

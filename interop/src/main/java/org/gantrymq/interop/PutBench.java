@@ -4,9 +4,9 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
- * How fast RocketMQ acknowledges plain messages (a tag, a key, a UNIQ_KEY), and until when all are dispatched to queues
- * and index. Making a message is part of the time, as it is for a producer inside the process. So many as
- * {@code --warm-up} says are put and dispatched before the time begins.
+ * Measures how fast RocketMQ acknowledges plain messages (a tag, a key, a UNIQ_KEY), and when all of them are
+ * dispatched to queues and index. The time includes making each message, as in a producer in the same process. {@code
+ * --warm-up} messages are put and dispatched before the measurement.
  */
 final class PutBench implements Command {
     @Override

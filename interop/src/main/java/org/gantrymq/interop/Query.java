@@ -10,8 +10,8 @@ import java.util.Map;
 import org.apache.rocketmq.store.DefaultMessageStore;
 
 /**
- * What RocketMQ's index answers, in its order. {@code --queries FILE} holds one JSON object whose names are
- * {@code topic|key}; its values do not matter, so a golden's queries.json can be given as it is.
+ * Prints what RocketMQ's index finds, in its order. {@code --queries FILE} has one JSON object whose names are {@code
+ * topic|key}. Its values are ignored, so a golden store's queries.json can be used.
  */
 final class Query implements Command {
     private record Question(String topic, String key) {
@@ -41,7 +41,8 @@ final class Query implements Command {
         long begin = options.number("begin", 0);
         long end = options.number("end", Long.MAX_VALUE);
         DefaultMessageStore real = store.real();
-        int most = Math.min(max, real.getMessageStoreConfig().getMaxMsgsNumBatch()); // queryOffset allocates for max
+        // QueryOffset allocates memory for max entries.
+        int most = Math.min(max, real.getMessageStoreConfig().getMaxMsgsNumBatch());
         for (Question question : questions) {
             Map<String, Object> line = new LinkedHashMap<>();
             line.put("topic", question.topic);

@@ -8,7 +8,7 @@ import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.store.QueryMessageResult;
 
-/** How fast RocketMQ finds the messages of put-bench by their keys: random keys, every answer decoded. */
+/** Measures how fast RocketMQ finds the messages of put-bench by random keys. Every answer is decoded. */
 final class QueryBench implements Command {
     @Override
     public String usage() {

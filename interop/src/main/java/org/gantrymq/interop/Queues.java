@@ -4,7 +4,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 
-/** The topics a workload writes to: {@code --topics name:queues,name:queues}. */
+/** The topics of a workload: {@code --topics name:queues,name:queues}. */
 final class Queues {
     static final String DEFAULT = "orders:4,Payments_2024:2,%RETRY%group-one:1";
 
@@ -19,8 +19,8 @@ final class Queues {
             add(colon < 0 ? topic : topic.substring(0, colon), colon < 0 ? 1 : Integer.parseInt(topic.substring(colon + 1)));
         }
         if (longTopics) {
-            add("x".repeat(127), 1); // the longest of record version 1
-            add("y".repeat(128), 1); // the shortest of version 2
+            add("x".repeat(127), 1); // the longest topic of record version 1
+            add("y".repeat(128), 1); // the shortest topic of version 2
             add("%RETRY%long-" + "abcdefghij".repeat(16), 2);
         }
     }

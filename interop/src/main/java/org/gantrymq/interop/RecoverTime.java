@@ -8,9 +8,9 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
- * How long RocketMQ takes from nothing to a recovered store: constructing and load(); with {@code --start} also until
- * it is started and dispatch has caught up. Both also since the start of the JVM, for whoever compares processes. The
- * store is left as a kill would leave it.
+ * Measures RocketMQ's recovery of a store: constructing it and load(); with {@code --start} also until it is started
+ * and dispatch has caught up. Both times are given since the start of the JVM too, to compare processes. The store is
+ * left as after a kill.
  */
 final class RecoverTime implements Command {
     @Override
@@ -37,7 +37,7 @@ final class RecoverTime implements Command {
         return 0;
     }
 
-    /** The memory of this process without page cache. */
+    /** The memory of this process without the page cache. */
     private static double rssAnonMib() throws IOException {
         for (String status : Files.readAllLines(Path.of("/proc/self/status"))) {
             if (status.startsWith("RssAnon:")) {

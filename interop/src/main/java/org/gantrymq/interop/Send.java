@@ -19,9 +19,9 @@ import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.RPCHook;
 
 /**
- * The real producer: sends the messages of a file of JSON lines {@code {topic,queueId?,body|bodyBase64,tags?,keys?,
- * properties?}} and prints {@code {status,topic,queueId,queueOffset,brokerName,msgId,offsetMsgId}} for each; an input line that is
- * an array is one batch.
+ * The real producer sends the messages of a file of JSON lines {@code {topic,queueId?,body|bodyBase64,tags?,keys?,
+ * properties?}} and prints {@code {status,topic,queueId,queueOffset,brokerName,msgId,offsetMsgId}} for each. An input
+ * line that is an array is one batch.
  */
 final class Send implements Command {
     @Override
@@ -39,7 +39,7 @@ final class Send implements Command {
             ? new AclClientRPCHook(new SessionCredentials(options.text("access-key"), options.text("secret-key"))) : null;
         DefaultMQProducer producer = new DefaultMQProducer("interop-producer", hook);
         producer.setNamesrvAddr(options.text("namesrv"));
-        producer.setSendMsgTimeout(20_000); // the machine may have other work to do
+        producer.setSendMsgTimeout(20_000); // the machine may be busy
         producer.setCompressMsgBodyOverHowmuch(options.integer("compress-over", 4096));
         producer.setCompressType(CompressionType.valueOf(options.text("compression", "ZLIB")));
         producer.start();

@@ -7,8 +7,8 @@ import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
 /**
- * RocketMQ's configuration of one store: its own defaults, but for what would make a test depend on the machine (no
- * fixed port, nothing deleted by age or by a full disk), and every {@code --set key=value} of the command line.
+ * RocketMQ's configuration of one store: its defaults, except where a test would depend on the machine (no fixed port,
+ * no deletion by age or because the disk is full), and every {@code --set key=value} of the command line.
  */
 final class Settings {
     final MessageStoreConfig store = new MessageStoreConfig();
@@ -37,7 +37,7 @@ final class Settings {
         one.setProperty(parts[0], parts[1]);
         boolean known = false;
         for (Object config : List.of(store, broker)) {
-            MixAll.properties2Object(one, config); // says nothing about a key it does not know, nor about a bad value
+            MixAll.properties2Object(one, config); // ignores unknown keys and bad values silently
             String now = MixAll.object2Properties(config).getProperty(parts[0]);
             if (now != null && !same(now, parts[1].trim())) {
                 throw new UsageException("--set " + assignment + ": RocketMQ does not take this value");
@@ -51,7 +51,7 @@ final class Settings {
 
     private static boolean same(String one, String other) {
         try {
-            return Double.parseDouble(one) == Double.parseDouble(other); // 1 and 1.0
+            return Double.parseDouble(one) == Double.parseDouble(other); // so that 1 equals 1.0
         } catch (NumberFormatException e) {
             return one.equalsIgnoreCase(other);
         }

@@ -4,7 +4,9 @@ import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.HexFormat;
 
-/** The SHA-256 of a body in hexadecimal; of nothing for null, as RocketMQ decodes an empty body to null. */
+/**
+ * The SHA-256 of a body in hexadecimal. Null counts as an empty body, because RocketMQ decodes an empty body to null.
+ */
 final class Sha256 {
     private Sha256() {
     }

@@ -1,6 +1,6 @@
 package org.gantrymq.interop;
 
-/** Runs from its making. */
+/** Measures the time since its construction. */
 final class Stopwatch {
     private final long begin = System.nanoTime();
 

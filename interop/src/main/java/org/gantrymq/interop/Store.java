@@ -12,20 +12,22 @@ import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.queue.ConsumeQueueInterface;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
-/** RocketMQ's DefaultMessageStore on a directory, loaded and started the way a broker's start does it. */
+/** RocketMQ's DefaultMessageStore on a directory, loaded and started as a broker does it. */
 final class Store {
-    /** The options every command with a store has. */
+    /** The options of every command with a store. */
     static final String USAGE = "--store DIR [--set KEY=VALUE]...";
 
     private final DefaultMessageStore real;
 
-    /** Makes RocketMQ's object; nothing is loaded. The clock gives the store timestamps, null for the system's. */
+    /**
+     * Constructs RocketMQ's object without loading it. The clock gives the store timestamps; null means the system's.
+     */
     Store(Options options, SystemClock clock) throws IOException {
         Settings settings = new Settings(options.text("store"), options.all("set"));
         real = new ClockedMessageStore(settings, new BrokerStatsManager(settings.broker), clock);
     }
 
-    /** Loads, which recovers; starts; and waits until the queues and the index hold all of the log. */
+    /** Loads the store (which recovers it), starts it, and waits until queues and index cover the whole log. */
     static Store open(Options options, SystemClock clock) throws Exception {
         Store store = new Store(options, clock);
         store.load();
@@ -58,7 +60,7 @@ final class Store {
         }
     }
 
-    /** A clean shutdown; none with {@code --halt}. */
+    /** Shuts down cleanly, except with {@code --halt}. */
     void close(Options options) {
         if (!options.has("halt")) {
             shutdown();
@@ -66,15 +68,15 @@ final class Store {
     }
 
     /**
-     * A clean shutdown, all of it but its first three seconds: {@code DefaultMessageStore.shutdown} sleeps then, whatever
-     * there is to do, and goes on when it is interrupted. Nobody puts any more, and all is dispatched.
+     * Shuts down cleanly without the first three seconds. {@code DefaultMessageStore.shutdown} always sleeps then, and
+     * an interrupt ends the sleep. At this point no thread puts messages, and everything is dispatched.
      */
     void shutdown() {
         Thread.currentThread().interrupt();
         real.shutdown();
     }
 
-    /** All consume queues, by topic (in the order of code points) and queue. */
+    /** All consume queues, sorted by topic (in the order of code points) and queue. */
     List<ConsumeQueueInterface> queues() {
         Comparator<String> byCodePoints = (one, other) -> Arrays.compareUnsigned(
             one.getBytes(StandardCharsets.UTF_8), other.getBytes(StandardCharsets.UTF_8));
@@ -86,7 +88,7 @@ final class Store {
             .toList();
     }
 
-    /** The real store, whose clock can be given: it is the one that appending asks for the store timestamp. */
+    /** The real store with a given clock, from which appends take the store timestamp. */
     private static final class ClockedMessageStore extends DefaultMessageStore {
         private final SystemClock clock;
 

@@ -1,6 +1,6 @@
 package org.gantrymq.interop;
 
-/** The command line asks for something that is not there. */
+/** The command line names an unknown command, option or value. */
 final class UsageException extends RuntimeException {
     private static final long serialVersionUID = 1L;
 

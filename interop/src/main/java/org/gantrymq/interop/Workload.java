@@ -4,8 +4,8 @@ import java.util.List;
 import java.util.Random;
 
 /**
- * Messages to write, in groups of {@link #GROUP}. A group depends on the seed and its number alone, so the messages are
- * the same whichever thread writes them and whenever.
+ * Messages to write, in groups of {@link #GROUP}. A group depends only on the seed and its number, so the messages are
+ * the same whichever thread writes them, at whatever time.
  */
 abstract class Workload {
     static final int GROUP = 8;
@@ -29,7 +29,7 @@ abstract class Workload {
         };
     }
 
-    /** The puts of messages number*GROUP (inclusive) and on, {@code size} messages in all. */
+    /** The puts of the group that begins with message number*GROUP, {@code size} messages in all. */
     final List<Put> group(long number, int size) {
         Random random = new Random(seed * 0x9E3779B97F4A7C15L + number * 0xD1342543DE82EF95L);
         return group(random, number * GROUP, size);

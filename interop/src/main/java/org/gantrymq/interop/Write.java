@@ -5,8 +5,9 @@ import java.util.Map;
 import java.util.Random;
 
 /**
- * Writes a workload. It ends clean (shutdown), halt (all dispatched, then the process is gone, {@code abort} stays), or
- * kill-while-writing (the process is gone with exit code 137 while threads are putting; nothing is printed).
+ * Writes a workload. It ends with clean (shutdown), halt (everything dispatched, then the process ends and {@code
+ * abort} stays), or kill-while-writing (the process ends with exit code 137 while threads put messages; nothing is
+ * printed).
  */
 final class Write implements Command {
     @Override

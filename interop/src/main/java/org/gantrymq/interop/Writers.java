@@ -9,7 +9,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.LongAdder;
 import org.apache.rocketmq.store.PutMessageResult;
 
-/** Threads that write a workload into a store and keep what was acknowledged. */
+/** Threads that write a workload into a store and record the acknowledged messages. */
 final class Writers {
     private final Store store;
     private final Workload workload;
@@ -22,7 +22,7 @@ final class Writers {
     private final Map<String, LongAdder> statuses = new ConcurrentHashMap<>();
     private volatile Throwable failure;
 
-    /** Before each put the clock (null: the system's) goes on by clockStep. */
+    /** The clock (null: the system's) advances by clockStep before each put. */
     Writers(Store store, Workload workload, long count, AckFile acks, FixedClock clock, long clockStep) {
         this.store = store;
         this.workload = workload;
@@ -32,12 +32,12 @@ final class Writers {
         this.clockStep = clockStep;
     }
 
-    /** Messages acknowledged until now. */
+    /** The number of messages acknowledged so far. */
     long acknowledged() {
         return acknowledged.get();
     }
 
-    /** Puts by status. */
+    /** The number of puts by status. */
     Map<String, Long> statuses() {
         Map<String, Long> counts = new TreeMap<>();
         statuses.forEach((status, count) -> counts.put(status, count.sum()));

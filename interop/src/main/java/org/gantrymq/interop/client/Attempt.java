@@ -1,6 +1,6 @@
 package org.gantrymq.interop.client;
 
-/** Something that may be refused. */
+/** An action that may be refused. */
 interface Attempt {
     Object go() throws Exception;
 }

@@ -7,7 +7,7 @@ import java.util.TreeMap;
 import org.apache.rocketmq.remoting.protocol.body.KVTable;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
-/** The broker itself, as an administrator sees it; and what it does not do. */
+/** Administration of the broker itself, and features that it does not have. */
 final class BrokerAdminCases {
     private BrokerAdminCases() {
     }

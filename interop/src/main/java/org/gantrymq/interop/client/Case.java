@@ -1,6 +1,6 @@
 package org.gantrymq.interop.client;
 
-/** One use of RocketMQ. It says what it found through its scene; an exception means that it could not be played. */
+/** One use of RocketMQ. It reports its results as facts of its scene. An exception means that it could not run. */
 interface Case {
     void play(Scene scene) throws Exception;
 }

@@ -10,7 +10,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
-/** All cases by name: those that can be played beside others, and those that change what all share, one by one. */
+/** All cases by name: those that can run concurrently, and those that change shared state and run one at a time. */
 public final class Cases {
     private static final long DEADLINE_S = 60;
 
@@ -22,7 +22,7 @@ public final class Cases {
 
     public static Cases all() {
         Cases cases = new Cases();
-        // First those whose clients or brokers wait for ten seconds and more.
+        // First the cases whose clients or brokers wait for ten seconds or more.
         OffsetCases.add(cases);
         GroupAdminCases.add(cases);
         FeatureCases.add(cases);
@@ -53,7 +53,7 @@ public final class Cases {
         put(together, name, one);
     }
 
-    /** A case that sets what the whole broker or name server obeys, or reads what other cases would change. */
+    /** Adds a case that changes settings of the whole broker or name server, or reads what other cases would change. */
     void addAlone(String name, Case one) {
         put(alone, name, one);
     }
@@ -74,7 +74,7 @@ public final class Cases {
         Site site, Map<String, Case> cases, Set<String> only, int atOnce, Consumer<Map<String, Object>> line)
         throws InterruptedException {
         ExecutorService players = Executors.newFixedThreadPool(atOnce);
-        // Clients take a second to leave: the next case need not wait for it.
+        // Clients take a second to shut down, so a case closes while the next one runs.
         ExecutorService leaving = Executors.newCachedThreadPool();
         cases.forEach((name, one) -> {
             if (only.contains(name)) {

@@ -24,7 +24,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
-/** What else producers and consumers can do. */
+/** Other features of producers and consumers. */
 @SuppressWarnings("deprecation") // what people still use, deprecated or not
 final class FeatureCases {
     private FeatureCases() {

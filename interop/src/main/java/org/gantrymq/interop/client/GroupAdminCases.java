@@ -11,7 +11,7 @@ import org.apache.rocketmq.remoting.protocol.body.ConsumerRunningInfo;
 import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
-/** Consumer groups and the clients in them, as an administrator sees them. */
+/** Administration of consumer groups and their clients. */
 @SuppressWarnings("deprecation") // what people still use, deprecated or not
 final class GroupAdminCases {
     private static final long TIMEOUT_MS = 10_000;
@@ -96,7 +96,7 @@ final class GroupAdminCases {
             admin.updateConsumeOffset(scene.site.broker, group, scene.queue(topic, 0), 2);
             TopicAdminCases.retryTopic(scene, group);
             admin.deleteSubscriptionGroup(scene.site.broker, group, withOffsets);
-            // Whether it is still listed says nothing: who asks about a group makes it anew.
+            // Whether the group is still listed proves nothing, because a request about a group creates it again.
             scene.fact("topics " + withOffsets, admin.queryTopicsByConsumer(group).getTopicList().stream().map(scene::plain).toList());
         }
     }

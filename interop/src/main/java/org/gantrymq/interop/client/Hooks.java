@@ -8,7 +8,7 @@ import org.apache.rocketmq.remoting.protocol.SerializeType;
 import org.apache.rocketmq.remoting.protocol.header.SendMessageRequestHeader;
 import org.apache.rocketmq.remoting.protocol.header.SendMessageRequestHeaderV2;
 
-/** Requests as other clients, older ones or such without manners, would write them. */
+/** Changes requests to those of other clients: older ones, or ones that violate the protocol. */
 final class Hooks {
     private Hooks() {
     }
@@ -22,17 +22,17 @@ final class Hooks {
 
             @Override
             public void doAfterResponse(String address, RemotingCommand request, RemotingCommand response) {
-                // nothing to do with answers
+                // answers are not changed
             }
         };
     }
 
-    /** Headers in RocketMQ's binary form instead of JSON. */
+    /** Sends headers in RocketMQ's binary form instead of JSON. */
     static RPCHook binary() {
         return before(request -> request.setSerializeTypeCurrentRPC(SerializeType.ROCKETMQ));
     }
 
-    /** SEND_MESSAGE with whole names, as clients before 3.2 sent it. */
+    /** Sends SEND_MESSAGE with full field names, as clients before 3.2 did. */
     static RPCHook firstSendHeader() {
         return before(request -> {
             if (request.getCode() == RequestCode.SEND_MESSAGE_V2) {
@@ -44,7 +44,7 @@ final class Hooks {
         });
     }
 
-    /** A send whose header is changed behind the client's back, which checks it before. */
+    /** Changes the header of a send after the client has validated it. */
     static RPCHook sending(Consumer<SendMessageRequestHeaderV2> change) {
         return before(request -> {
             if (request.readCustomHeader() instanceof SendMessageRequestHeaderV2 header) {

@@ -12,7 +12,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** The messages that consumers were given, in the order of their coming. */
+/** The messages that consumers received, in order of arrival. */
 final class Inbox {
     private final List<MessageExt> messages = new ArrayList<>();
 
@@ -53,7 +53,7 @@ final class Inbox {
         return messages().stream().map(fact).toList();
     }
 
-    /** Waits for that many; more than that are there as well if they came. */
+    /** Waits for a number of messages. There may be more. */
     synchronized void await(int count) throws InterruptedException {
         long deadline = System.currentTimeMillis() + Scene.PATIENCE_MS;
         while (messages.size() < count) {

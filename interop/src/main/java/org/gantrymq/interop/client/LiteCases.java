@@ -10,7 +10,7 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** The lite pull consumer: subscribed or assigned, moved about, paused, committed. */
+/** The lite pull consumer: subscribe, assign, seek, pause, commit. */
 final class LiteCases {
     private LiteCases() {
     }
@@ -40,8 +40,8 @@ final class LiteCases {
     }
 
     /**
-     * What comes after a seek: {@code wanted}, once that is the last of what was polled, else all of it. A pull that was
-     * under way when the client sought still brings in what it asked for.
+     * The messages after a seek: {@code wanted}, once the last polled messages are these, else all polled ones. A pull
+     * that was under way at the seek still delivers its messages.
      */
     private static List<String> pollUntil(DefaultLitePullConsumer consumer, String... wanted) {
         List<String> bodies = new ArrayList<>();
@@ -203,7 +203,7 @@ final class LiteCases {
     private static void fromLast(Scene scene) throws Exception {
         String topic = scene.topic("one", 1);
         scene.fill(scene.queue(topic, 0), "m", 2);
-        // A group that begins at the last message of a queue whose first is still in memory begins at the first.
+        // A group that would begin at the last message begins at the first if that is still in memory.
         DefaultLitePullConsumer consumer = scene.lite(scene.name("group"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
         consumer.subscribe(topic, "*");

@@ -11,7 +11,7 @@ import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
-/** Offsets of groups: committed, reset in both ways, cloned; and what a pull says beside its messages. */
+/** Offsets of groups: committed, reset in both ways, cloned; and what the answer to a pull says beside its messages. */
 @SuppressWarnings("deprecation") // what people still use, deprecated or not
 final class OffsetCases {
     private static final long TIMEOUT_MS = 10_000;
@@ -57,7 +57,7 @@ final class OffsetCases {
             scene.fact("none", reader.consumer.fetchConsumeOffset(queue, true));
             scene.await("it", () -> {
                 reader.consumer.updateConsumeOffset(queue, 3);
-                reader.consumer.getOffsetStore().persist(queue); // one way, and failures go into a log
+                reader.consumer.getOffsetStore().persist(queue); // one-way, and failures are only logged
                 return reader.consumer.getOffsetStore().readOffset(queue, ReadOffsetType.READ_FROM_STORE) == 3;
             });
             scene.fact("some", consumed(scene, scene.name("group"), topic));
@@ -238,7 +238,7 @@ final class OffsetCases {
             long begin = System.currentTimeMillis();
             scene.fact("found", text(reader.consumer.pullBlockIfNotFound(scene.queue(topic, 0), "*", 0, 32)));
             long took = System.currentTimeMillis() - begin;
-            // The real broker looks at those who wait only every five seconds.
+            // The real broker checks held pulls only every five seconds.
             scene.fact("after its time", took >= 950 && took < 8000);
         }
     }
@@ -257,7 +257,7 @@ final class OffsetCases {
                 }
             });
             later.start();
-            // Every five seconds a broker looks at all who wait, and sends them on, whatever has come.
+            // Every five seconds a broker answers all held pulls of queues that grew, matching or not.
             PullResult[] found = new PullResult[1];
             scene.await("red", () -> {
                 found[0] = reader.consumer.pullBlockIfNotFound(scene.queue(topic, 0), "red", 0, 32);

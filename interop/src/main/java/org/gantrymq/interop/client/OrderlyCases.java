@@ -6,7 +6,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** Push consumers that keep the order of each queue. */
+/** Push consumers that consume each queue in order. */
 final class OrderlyCases {
     private OrderlyCases() {
     }

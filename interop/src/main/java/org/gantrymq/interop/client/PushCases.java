@@ -15,7 +15,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
-/** Push consumers that take messages as they come. */
+/** Push consumers that consume messages concurrently. */
 @SuppressWarnings("deprecation") // the only way to see a consumer's queues, and to have it share anew
 final class PushCases {
     private static final int MANY = 2000;
@@ -68,7 +68,7 @@ final class PushCases {
             inbox.await(2 + i);
             prompt += System.nanoTime() - start < 1_000_000_000L ? 1 : 0;
         }
-        scene.fact("most within a second", prompt >= 3); // a pull that is held is answered when a message comes
+        scene.fact("most within a second", prompt >= 3); // a held pull is answered when a message arrives
         scene.fact("bodies", inbox.inOrder());
     }
 
@@ -94,7 +94,8 @@ final class PushCases {
         Inbox all = new Inbox();
         scene.push(scene.name("all"), topic, all);
         all.await(5);
-        int ends = 0; // a new group gets those of the expressions before it too, and its threads may be faster with them
+        // A new group also gets the messages of the expressions before it, and its threads may process them first.
+        int ends = 0;
         for (String expression : new String[] {"red", "red || blue", "  green||red  ", "none"}) {
             int coloured = expression.equals("none") ? 0 : expression.contains("||") ? 2 : 1;
             Inbox inbox = new Inbox();
@@ -120,7 +121,8 @@ final class PushCases {
         scene.send(scene.queue(topic, 0), "red", "red");
         inbox.await(1);
         consumer.subscribe(topic, "blue");
-        // The broker learns of it with a heartbeat or a pull; what it held back before then is the old one's.
+        // The broker learns of the new subscription with a heartbeat or a pull. A pull that it held before uses the old
+        // one.
         scene.await("a blue one", () -> {
             scene.send(scene.queue(topic, 0), "blue", "blue");
             Thread.sleep(200);
@@ -242,7 +244,7 @@ final class PushCases {
         consumer.start();
         scene.send(scene.queue(topic, 0), "a");
         inbox.await(1);
-        Thread.sleep(400); // a few heartbeats with nothing but a fingerprint
+        Thread.sleep(400); // a few heartbeats that have only a fingerprint
         scene.send(scene.queue(topic, 0), "b");
         inbox.await(2);
         scene.fact("bodies", inbox.inOrder());
@@ -279,7 +281,8 @@ final class PushCases {
             consumer.getDefaultMQPushConsumerImpl().doRebalance();
             return inbox.inOrder().contains("c");
         });
-        // Two that divide queues at once may take one from each other, and what was not committed comes again.
+        // Two members that divide queues at the same time may take one from each other, and uncommitted messages are
+        // repeated.
         scene.fact("bodies", inbox.bodies().distinct().sorted().toList());
     }
 

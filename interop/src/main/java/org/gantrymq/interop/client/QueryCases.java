@@ -11,7 +11,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
-/** Messages found by key, by id and by time; and the ends of queues. */
+/** Searches for messages by key, by id and by time, and the bounds of queues. */
 @SuppressWarnings("deprecation") // what people still use, deprecated or not
 final class QueryCases {
     private QueryCases() {

@@ -8,7 +8,7 @@ import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** The old pull consumer, which asks for exactly what it is told. */
+/** The old pull consumer, which sends exactly the pulls that it is told to. */
 @SuppressWarnings("deprecation") // a client that people use, deprecated or not
 final class Reader implements AutoCloseable {
     private static final int AT_ONCE = 32;
@@ -26,8 +26,11 @@ final class Reader implements AutoCloseable {
         consumer.start();
     }
 
-    /** The first messages of a queue; waits until they are there. Then it reads them anew: each says where the queue
-     * ended when it was read, and that is the same however late the last of them came. */
+    /**
+     * The first messages of a queue, after waiting until they are stored. They are read a second time, because each
+     * message says where its queue ended when it was read: at the second read that is the same however late the last
+     * message arrived.
+     */
     List<MessageExt> read(MessageQueue queue, int count) throws Exception {
         readOnce(queue, count);
         return readOnce(queue, count);

@@ -10,7 +10,7 @@ import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.remoting.protocol.header.SendMessageRequestHeaderV2;
 
-/** Messages that nobody stores: some the client refuses, some the broker. */
+/** Messages that are not stored: some are rejected by the client, some by the broker. */
 final class RefusedSendCases {
     private RefusedSendCases() {
     }
@@ -65,7 +65,7 @@ final class RefusedSendCases {
         String topic = scene.topic("two", 2);
         scene.refused("beyond", () -> scene.send(scene.queue(topic, 2), "a"));
         scene.refused("far beyond", () -> scene.send(scene.queue(topic, 1_000_000), "a"));
-        // A negative id is the broker's to replace.
+        // The broker replaces a negative queue id.
         SendResult anywhere = changed(scene, "anywhere", header -> header.setE(-1)).send(new Message(topic, SendCases.bytes("a")));
         scene.fact("anywhere", anywhere.getSendStatus().name());
         scene.refused("other broker", () -> scene.site.producer.send(new Message(topic, SendCases.bytes("a")),
@@ -207,11 +207,11 @@ final class RefusedSendCases {
     }
 
     private static void retryTopic(Scene scene) throws Exception {
-        // A retry topic's group has to be there; it comes into being with the first question about it.
+        // The group of a retry topic must exist. The first request about it creates it.
         String group = scene.group("known", 2);
         Message message = new Message("%RETRY%" + group, SendCases.bytes("a"));
-        // Without a template it gets a retry topic's one queue. (TBW102 would give four, but once autoCreateTopicEnable
-        // was off, a real broker's TBW102 is inherited from no more.)
+        // Without a template the topic gets one queue, as a retry topic. (TBW102 would give four queues, but after
+        // autoCreateTopicEnable was false, topics of a real broker do not inherit from TBW102 any more.)
         DefaultMQProducer producer = scene.producer("own", one -> one.setCreateTopicKey(scene.name("template")));
         scene.fact("known group", producer.send(message, scene.queue(message.getTopic(), 0)).getSendStatus().name());
         scene.awaitRoute("%RETRY%" + group);

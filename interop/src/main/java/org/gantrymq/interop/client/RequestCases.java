@@ -11,7 +11,7 @@ import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** A message that is answered by another, which the broker hands to whoever asked. */
+/** Request-reply messaging: the broker passes the reply to the producer of the request. */
 final class RequestCases {
     private RequestCases() {
     }
@@ -42,7 +42,7 @@ final class RequestCases {
         DefaultMQProducer asks = scene.producer("asks", one -> { });
         Message reply = asks.request(new Message(topic, SendCases.bytes("why?")), 10_000);
         scene.fact("reply", SendCases.text(scene, (MessageExt) reply));
-        // Who asked has the reply before who replied has the broker's answer.
+        // The requester has the reply before the replying client has the broker's answer.
         answered.get(Scene.PATIENCE_MS, TimeUnit.MILLISECONDS);
     }
 

@@ -9,7 +9,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig;
 
-/** Messages that are not consumed at the first try, and what becomes of them. */
+/** Messages whose first consumption fails, and their retries. */
 final class RetryCases {
     private RetryCases() {
     }
@@ -123,10 +123,11 @@ final class RetryCases {
         String dlq = "%DLQ%" + scene.name("group");
         scene.awaitRoute(dlq);
         scene.fact("dead letters' topic", RouteCases.route(scene, dlq));
-        // Only a topic's first perm is 2 (write): to be read it has to be allowed.
+        // The new topic has perm 2 (write) only, so it must be made readable.
         TopicAdminCases.permit(scene, dlq, 6);
         scene.fact("dead", SendCases.text(scene, scene.read(scene.queue(dlq, 0), 1).get(0)));
-        scene.fact("dead letters", scene.site.admin.maxOffset(scene.queue(dlq, 0))); // the topic is there before it
+        // The topic exists before the message.
+        scene.fact("dead letters", scene.site.admin.maxOffset(scene.queue(dlq, 0)));
     }
 
     private static void deadAtOnce(Scene scene) throws Exception {
@@ -180,7 +181,7 @@ final class RetryCases {
         try (Reader reader = new Reader(scene, scene.name("group"))) {
             MessageExt message = reader.read(scene.queue(topic, 0), 1).get(0);
             message.setCommitLogOffset(1L << 40);
-            // The client then sends it itself, into any queue of the retry topic.
+            // The client then sends the message itself, to any queue of the retry topic.
             reader.consumer.sendMessageBack(message, 1);
         }
         String retries = "%RETRY%" + scene.name("group");

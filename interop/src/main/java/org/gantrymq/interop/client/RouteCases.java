@@ -13,7 +13,7 @@ import org.apache.rocketmq.remoting.protocol.route.BrokerData;
 import org.apache.rocketmq.remoting.protocol.route.QueueData;
 import org.apache.rocketmq.remoting.protocol.route.TopicRouteData;
 
-/** Which queues a topic has, for whom, and how a topic comes into being. */
+/** Routes: the queues of a topic for each kind of client, and how a topic is created. */
 final class RouteCases {
     private static final List<String> SYSTEM_TOPICS = List.of("TBW102", "SELF_TEST_TOPIC", "BenchmarkTest",
         "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",

@@ -27,7 +27,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig;
 
-/** What one case works with: names of its own, clients that end with it, and the facts it has found. */
+/** The environment of one case: its own names, its clients, which end with it, and the facts it has found. */
 final class Scene {
     static final long PATIENCE_MS = 25_000;
     private static final int OFTEN_MS = 100;
@@ -43,7 +43,7 @@ final class Scene {
         this.name = name;
     }
 
-    /** A topic's or a group's name that no other case and no other run has. */
+    /** The name of a topic or group that no other case or run uses. */
     String name(String what) {
         return name + "-" + what + site.run;
     }
@@ -56,7 +56,7 @@ final class Scene {
         return new LinkedHashMap<>(facts);
     }
 
-    /** How an attempt was refused, as a fact; "not refused" if it was not. */
+    /** How an attempt was refused, as a fact; "not refused" if it succeeded. */
     void refused(String key, Attempt attempt) {
         try {
             attempt.go();
@@ -84,7 +84,7 @@ final class Scene {
         return said;
     }
 
-    /** A text without what differs from run to run: names' endings, addresses, ids, times and links. */
+    /** A text without the parts that differ between runs: endings of names, addresses, ids, times and links. */
     String plain(String text) {
         return text.replace(site.run, "")
             .replaceAll("(?s)\\n?(For more information|See http).*", "")
@@ -101,7 +101,7 @@ final class Scene {
         return text.toString();
     }
 
-    /** Asks again and again until the answer is yes; whatever is thrown meanwhile counts as no. */
+    /** Repeats a question until the answer is true. An exception counts as false. */
     void await(String what, Callable<Boolean> question) throws Exception {
         await(what, PATIENCE_MS, question);
     }
@@ -125,7 +125,7 @@ final class Scene {
         throw new AssertionError("in vain: " + what, last);
     }
 
-    /** As {@code await}, while push consumers write down how far they are: by themselves, they first do so after ten seconds. */
+    /** As {@code await}, while push consumers persist their offsets. Otherwise they first do so after ten seconds. */
     @SuppressWarnings("deprecation")
     void awaitOffset(Callable<Boolean> question) throws Exception {
         await("its offset", () -> {
@@ -134,7 +134,7 @@ final class Scene {
         });
     }
 
-    /** A topic of this case with so many queues, once its route answers. */
+    /** Creates a topic of this case with a number of queues, and waits for its route. */
     String topic(String what, int queues) throws Exception {
         return topic(what, new TopicConfig(name(what), queues, queues));
     }
@@ -151,7 +151,7 @@ final class Scene {
         await("a route of " + topic, () -> !site.admin.examineTopicRouteInfo(topic).getBrokerDatas().isEmpty());
     }
 
-    /** A subscription group of this case that gives up after so many deliveries. */
+    /** Creates a subscription group of this case with a maximum number of deliveries. */
     String group(String what, int retries) throws Exception {
         SubscriptionGroupConfig config = new SubscriptionGroupConfig();
         config.setGroupName(name(what));
@@ -160,7 +160,7 @@ final class Scene {
         return name(what);
     }
 
-    /** Numbered messages into one queue: their bodies are the prefix and 0, 1, 2, … */
+    /** Sends numbered messages to one queue. Their bodies are the prefix and 0, 1, 2, … */
     void fill(MessageQueue queue, String prefix, int count) throws Exception {
         for (int i = 0; i < count; i++) {
             send(queue, prefix + i);
@@ -179,7 +179,7 @@ final class Scene {
         return new MessageQueue(topic, site.brokerName, id);
     }
 
-    /** A producer of this case's own, in a group of its own. */
+    /** A producer of this case, in its own group. */
     DefaultMQProducer producer(String what, Consumer<DefaultMQProducer> setting) throws Exception {
         return producer(what, null, setting);
     }
@@ -194,7 +194,7 @@ final class Scene {
         return producer;
     }
 
-    /** A push consumer that begins at the first message and has not been started. */
+    /** A push consumer that begins at the first message. It is not started. */
     DefaultMQPushConsumer push(String group) {
         return push(group, null);
     }
@@ -204,7 +204,7 @@ final class Scene {
         consumer.setNamesrvAddr(site.namesrv);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPersistConsumerOffsetInterval(OFTEN_MS);
-        consumer.setPollNameServerInterval(200); // it learns in time that its retry topic is there
+        consumer.setPollNameServerInterval(200); // so that it finds its new retry topic in time
         consumer.setConsumeThreadMin(2);
         consumer.setConsumeThreadMax(2);
         atEnd(consumer::shutdown);
@@ -212,7 +212,7 @@ final class Scene {
         return consumer;
     }
 
-    /** A started push consumer of one topic whose messages go to the inbox. */
+    /** A started push consumer of one topic that puts its messages into the inbox. */
     DefaultMQPushConsumer push(String group, String topic, Inbox inbox) throws Exception {
         DefaultMQPushConsumer consumer = push(group);
         consumer.subscribe(topic, "*");
@@ -232,7 +232,7 @@ final class Scene {
         return consumer;
     }
 
-    /** Every message of a queue, as the old pull consumer reads it. */
+    /** Every message of a queue, read by the old pull consumer. */
     List<MessageExt> read(MessageQueue queue, int count) throws Exception {
         try (Reader reader = new Reader(this)) {
             return reader.read(queue, count);

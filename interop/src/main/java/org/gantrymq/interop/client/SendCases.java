@@ -19,7 +19,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.sysflag.MessageSysFlag;
 
-/** Messages of every kind, and how they look to whoever reads them. */
+/** Messages of every kind, and what a reader receives. */
 final class SendCases {
     private static final int MANY = 300;
     /** Properties whose values are ids, times or hosts. */
@@ -57,7 +57,7 @@ final class SendCases {
         cases.add("request-unanswered", RequestCases::unanswered);
     }
 
-    /** What a result says that does not change from run to run. */
+    /** The parts of a result that are the same in every run. */
     static Map<String, Object> text(Scene scene, SendResult result) {
         Map<String, Object> said = new TreeMap<>();
         said.put("status", result.getSendStatus().name());
@@ -74,7 +74,7 @@ final class SendCases {
         return said;
     }
 
-    /** What a message says that does not change from run to run. */
+    /** The parts of a message that are the same in every run. */
     static Map<String, Object> text(Scene scene, MessageExt message) {
         Map<String, Object> said = new TreeMap<>();
         said.put("topic", scene.plain(message.getTopic()));

@@ -8,7 +8,7 @@ import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** Consumers of one group, and which queues each of them has as they come and go. */
+/** Consumers of one group, and their queues as members join and leave. */
 @SuppressWarnings("deprecation") // the only way to see a consumer's queues, and to have it share anew
 final class SharingCases {
     private SharingCases() {
@@ -73,7 +73,7 @@ final class SharingCases {
         awaitShares(scene, topic, consumers.subList(1, 2), List.of(4));
         inbox.clear();
         fill(scene, topic, 4, "after");
-        // Whoever leaves in the moment between its listener's return and the note of it leaves those messages to others.
+        // A consumer that stops between its listener's return and the commit leaves these messages to the others.
         scene.await("all", () -> those(inbox, "after").size() == 12);
         scene.fact("bodies", those(inbox, "after"));
     }
@@ -89,7 +89,7 @@ final class SharingCases {
         awaitShares(scene, topic, consumers, List.of(2, 2));
         inbox.clear();
         fill(scene, topic, 4, "shared");
-        // What was consumed alone may come again with a queue that changes hands.
+        // A queue that moves to another consumer may repeat messages that the first one has consumed.
         scene.await("all", () -> those(inbox, "shared").size() == 12);
         scene.fact("shared", those(inbox, "shared"));
     }

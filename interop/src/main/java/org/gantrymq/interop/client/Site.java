@@ -8,9 +8,11 @@ import org.apache.rocketmq.remoting.protocol.body.ClusterInfo;
 import org.apache.rocketmq.remoting.protocol.route.BrokerData;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
-/** The one broker behind a name server, with a producer and an admin that all cases share. */
+/** The one broker and its name server, with a producer and an admin client that all cases share. */
 public final class Site implements AutoCloseable {
-    /** Stands in every topic and group of this run, so that runs against one broker do not meet. */
+    /**
+     * Part of the names of every topic and group of this run, so that several runs against one broker do not conflict.
+     */
     final String run = "_" + Long.toString(ThreadLocalRandom.current().nextLong(1L << 40), 36).toLowerCase(Locale.ROOT);
     final String namesrv;
     final DefaultMQAdminExt admin;
@@ -36,7 +38,7 @@ public final class Site implements AutoCloseable {
         broker = data.getBrokerAddrs().get(0L);
     }
 
-    /** Sets the broker's configuration for as long as an attempt lasts. */
+    /** Changes the broker's configuration for the duration of an attempt. */
     void configured(String key, String value, Attempt attempt) throws Exception {
         String before = admin.getBrokerConfig(broker).getProperty(key);
         configure(key, value);

@@ -11,7 +11,7 @@ import org.apache.rocketmq.remoting.protocol.admin.RollbackStats;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 import org.apache.rocketmq.tools.admin.common.AdminToolResult;
 
-/** The administrator's calls that ask all brokers at once, and older forms of others. */
+/** Administrative requests to all brokers at once, and older forms of other requests. */
 @SuppressWarnings("deprecation") // what people still use, deprecated or not
 final class ToolCases {
     private static final long TIMEOUT_MS = 10_000;

@@ -9,7 +9,7 @@ import org.apache.rocketmq.remoting.protocol.admin.TopicOffset;
 import org.apache.rocketmq.remoting.protocol.admin.TopicStatsTable;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
-/** Topics as an administrator makes, looks at and removes them. */
+/** Administration of topics: create, read, delete. */
 final class TopicAdminCases {
     private static final long TIMEOUT_MS = 10_000;
 
@@ -39,7 +39,9 @@ final class TopicAdminCases {
         scene.site.admin.deleteTopicInNameServer(Set.of(scene.site.namesrv), topic);
     }
 
-    /** The retry topic that a group's first consumer would bring: by it the tools find the group's brokers. */
+    /**
+     * Creates the retry topic, which the group's first consumer would create. Tools find the brokers of a group by it.
+     */
     static void retryTopic(Scene scene, String group) throws Exception {
         scene.site.admin.createAndUpdateTopicConfig(scene.site.broker, new TopicConfig("%RETRY%" + group, 1, 1));
         scene.awaitRoute("%RETRY%" + group);

@@ -9,7 +9,9 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
-/** The VIP channel: the broker's port less two, where clients go that are told to, as those of 4.x before 4.5 are. */
+/**
+ * The VIP channel: the broker's port minus two. Clients use it if configured, and clients of 4.x before 4.5 by default.
+ */
 final class VipCases {
     private VipCases() {
     }
