@@ -43,7 +43,7 @@ ENDLESS = (1 << 63) - 1
 class Bounds(NamedTuple):
     """The selected messages of a queue: offsets from ``low`` to before ``high``, at or after ``begin`` in the log.
 
-    In front of ``begin`` the log may have the same offsets of a deleted topic of that name. ``high`` is ENDLESS if the
+    Before ``begin`` the log may have the same offsets of a deleted topic of that name. ``high`` is ENDLESS if the
     queue is selected as a whole. ``end`` is the offset at which the queue ended at planning, and ``last`` the physical
     offset of its last message.
     """

@@ -57,9 +57,9 @@ _DAY_MS = 86_400_000
 
 
 class RecordExport:
-    """Passes the records of a plan to ``target``, batch by batch in the order of the log. None: only looks at them.
+    """Passes the records of a plan to ``target``, batch by batch in the order of the log.
 
-    ``runs`` has what was found of each queue.
+    ``runs`` has what was found of each queue. If ``target`` is None, the records are read only for that.
     """
 
     def __init__(self, plan: ExportPlan, target: ExportTarget | None, report: ExportReport) -> None:

@@ -3,9 +3,9 @@
 The store's own dispatchers write the new files, so they are byte for byte what the store would have written for every
 whole record of the log. The files are written to ``rebuild.tmp`` in the store and replace the old files only when all
 of them are durable. A journal is written before the first file moves, so that the next open can finish a rebuild that
-was killed (:mod:`gantrymq.store.recovery.swap_journal`). RocketMQ does not know the journal. For RocketMQ the rebuild
-leaves ``abort`` and a checkpoint that covers nothing, so that RocketMQ dispatches the whole log again. A damaged log
-gets neither, because RocketMQ would cut it at the damage.
+was killed (:mod:`gantrymq.store.recovery.swap_journal`). RocketMQ does not know the journal. During the swap the store
+therefore has ``abort`` and a checkpoint that covers nothing: a RocketMQ that is started after a kill dispatches the
+whole log again. A store with a damaged log gets neither, because RocketMQ would cut the log at the damage.
 
 The log is never changed. Damage in it is skipped and reported. Slots of lost messages get filler units, so that later
 queue offsets stay the same; if no message follows them, the old units are kept. The log alone may not show whether a
@@ -447,7 +447,7 @@ class _Rebuild:
             # A time without an offset would cover every record of that millisecond (StoreCheckpoint.queues_flushed).
             page.logics_msg_timestamp_ms = built.queued_timestamp_ms if built.queued_phy_offset > 0 else 0
             page.logics_physical_offset = built.queued_phy_offset
-            page.confirm_phy_offset = min(page.confirm_phy_offset, self._files_end)  # the account lists what was after
+            page.confirm_phy_offset = min(page.confirm_phy_offset, self._files_end)  # the account lists the rest
         if self._report.index_rebuilt:
             page.index_msg_timestamp_ms = built.index_timestamp_ms
         return page

@@ -128,7 +128,7 @@ class _Salvage:
         files = self._files()
         sizes = self._sizes(files)
         files = mark_foreign(self._fs, self._source, sizes, files)
-        if not self._fs.scan(self._out.work.parent):  # otherwise the leftovers of an interrupted salvage free room
+        if not self._fs.scan(self._out.work.parent):  # removing leftovers of an interrupted salvage frees room
             least = partial(record_bytes, self._fs, files)
             advice = "name a directory on another disk"
             require_room(self._fs, self._out.work.parent, log_bytes(files), least, advice)

@@ -131,7 +131,7 @@ class ClusterOrigin:
     def partitions(
         self, start: Offsets, end: Offsets, rows: RowFilter | None = None, *, whole: bool = False
     ) -> list[PullRun]:
-        """The partitions of the messages between both."""
+        """The partitions of the messages from ``start`` to before ``end``."""
         slices = [
             QueueSlice(_queue(key, self._options.namespace), key.topic, low, end[key])
             for key, low in start.items()

@@ -66,9 +66,10 @@ class Origin(Protocol):
     def partitions(
         self, start: Offsets, end: Offsets, rows: RowFilter | None = None, *, whole: bool = False
     ) -> Sequence[Any]:
-        """The partitions of the messages between both: picklable, each read by ``gantrymq.spark.read.batch``.
+        """The partitions of the messages from ``start`` to before ``end``.
 
-        ``whole`` says that these are all messages of the selected queues.
+        A partition can be pickled; ``gantrymq.spark.read.batch`` reads it. ``whole`` says that these are all messages
+        of the selected queues.
         """
         ...
 

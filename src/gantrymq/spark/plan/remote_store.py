@@ -143,7 +143,7 @@ class RemoteStore:
     def _log_end(self) -> int:
         """The end of the log: after the last record that a queue names and the records that follow it.
 
-        A unit that names a place after the files proves nothing, and a queue may be missing.
+        A unit that points past the files proves nothing, and a queue may be missing.
         """
         end = self.min_phy_offset
         for queue in self.consume_queues:

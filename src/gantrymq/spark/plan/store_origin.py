@@ -253,9 +253,9 @@ class StoreOrigin:
     def partitions(
         self, start: Offsets, end: Offsets, rows: RowFilter | None = None, *, whole: bool = False
     ) -> list[LogRun]:
-        """The partitions of the messages between both. ``whole``: these are all messages of the selected queues.
+        """The partitions of the messages from ``start`` to before ``end``.
 
-        Raises DataLossError if a queue of them is missing.
+        ``whole``: these are all messages of the selected queues. Raises DataLossError if a queue of them is missing.
         """
         options, runs = self._options, []
         report(self._gone(start, end), fail=options.fail_on_data_loss)

@@ -311,9 +311,9 @@ class StoreView:
         return found
 
     def _has_reached(self, queue: RemoteQueue, queue_offset: int) -> bool:
-        """Whether the log had reached the place of a unit after its end; otherwise the unit is damaged.
+        """Whether the log once reached the place of a unit that points past its end; otherwise the unit is damaged.
 
-        The checkpoint shows it. That of 4.x does not; then a place in one of the next files counts.
+        The checkpoint shows it. A checkpoint of 4.x does not; then a place in one of the next files counts.
         """
         told = decode_checkpoint(content_of(self.location / CHECKPOINT))
         reached = max(told.confirm_phy_offset, told.logics_physical_offset)

@@ -1,7 +1,7 @@
 """Verifies the commit log: its directories, its records, its blanks, and the sequence of its files.
 
-A fault is held back until it is known whether a whole record follows. Behind the last record it is the tail that a
-recovery cuts; before one it is damage.
+A fault is held back until it is known whether a whole record follows. If one follows, the fault is damage; otherwise
+it is the tail that a recovery cuts.
 
 Thread rule: belongs to one thread.
 """

@@ -355,7 +355,7 @@ class _QueueState:
 
 
 class _Units:
-    """Some units as columns, with what each unit is."""
+    """Some units as columns, with masks of the blank units and of those that may point to a record."""
 
     def __init__(self, raw: NDArray[np.uint8]) -> None:
         units = as_units(raw)

@@ -126,7 +126,7 @@ class FiledQueues:
         return self._paths.consume_queue / one.owner.topic / str(one.owner.queue_id) / offset_name(base)
 
     def look_for_foreign(self, extent: LogExtent) -> None:
-        """Hide files of another store: those whose entries point into records although ``extent`` lost none there.
+        """Hide files of another store: most of their entries point to no record, although ``extent`` lost none there.
 
         If that is true of half of the files or more, the log is the one that was replaced. Then no file is hidden, and
         all of them count as evidence.

@@ -120,7 +120,10 @@ def candidates_in(
 
 
 def by_holes(candidates: Sequence[Candidate], queues: Mapping[QueueName, QueueFiles]) -> list[Misfiled]:
-    """The candidates that fit exactly one hole of another queue, whose name differs by a single damage."""
+    """The candidates that fit exactly one hole of another queue.
+
+    The names of both queues differ in one bit of the queue id or in one character of the topic.
+    """
     wanted = {one.queue_offset for one in candidates}
     holes: dict[int, list[tuple[QueueName, int, int]]] = {}
     for name, files in queues.items():
