@@ -2,7 +2,7 @@
 
     python benchmarks/broker_loop.py [--count 50000] [--profile]
 
-It prints the CPU time a message: of the loop's thread, and of all threads until everything is dispatched. CPU time
+It prints the CPU time per message: of the loop's thread, and of all threads until everything is dispatched. CPU time
 changes by about a fifth under other load, wall time by much more. A read of the socket has 1 or 16 single messages, a
 batch of 100, or four pulls.
 """
@@ -126,7 +126,7 @@ def works(count: int) -> Iterable[Work]:
 
 
 async def feed(channel: Channel, transport: Nowhere, reads: Iterable[bytes]) -> None:
-    """Pass one read to the channel a turn. Its answers are written two turns later."""
+    """Pass one read to the channel in each turn of the event loop. Its answers are written two turns later."""
     for data in reads:
         channel.data_received(data)
         await asyncio.sleep(0)

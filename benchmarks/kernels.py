@@ -70,7 +70,7 @@ def best(work: Callable[[], object], repetitions: int = 5) -> float:
 
 
 def report(name: str, seconds: float, records: int, size: int = 0, plain_seconds: float = 0.0) -> None:
-    """Print nanoseconds a record, records and bytes a second, and the ratio to the speed of the plain code."""
+    """Print nanoseconds per record, records and bytes per second, and the ratio to the speed of the plain code."""
     line = f"{name:28}{seconds / records * 1e9:10.1f} ns{records / seconds / 1e6:10.2f} M/s"
     line += f"{size / seconds / 1e9:10.2f} GB/s" if size else " " * 15
     print(line + (f"{plain_seconds / seconds:10.0f} ×" if plain_seconds else ""))

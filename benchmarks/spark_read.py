@@ -7,8 +7,8 @@ Both run in turn in one session, to the ``noop`` format. The ceiling reads the f
 store and then yields it repeatedly. It has the same partitions, rows, columns and batch sizes, so the difference is
 exactly our work: scanning the log and filling the columns.
 
-There are two figures: rows a second (the best run), and the CPU time a row, of the JVM and Spark's Python workers
-together (the median), which is comparable on a machine with other load.
+There are two figures: rows per second (the best run), and the CPU time per row of the JVM and Spark's Python
+workers together (the median), which is comparable on a machine with other load.
 
 With ``--writer`` the rows go to Parquet files, from the store and, in turn, from Spark's own memory, where they are
 when the time begins: no source can be faster than that.

@@ -30,7 +30,7 @@ def program(name: str) -> str:
 
 
 class _Rows(ProgressColumn):
-    """Rows done and rows a second; empty for a bar that counts shares."""
+    """Rows done and rows per second; empty for a bar that counts shares."""
 
     def render(self, task: Task) -> Text:
         """The text after the bar."""

@@ -1,4 +1,4 @@
-"""One Spark of a race: a driver that reads orders, one JSON object a line, and answers each.
+"""One Spark of a race: a driver that reads orders, one JSON object per line, and answers each.
 
     python spark_worker.py DIRECTORY_OF_JARS TEMPORARY
 

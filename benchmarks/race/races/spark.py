@@ -91,7 +91,7 @@ class Stage:
             yield
 
     def carry_out(self, side: str, **order: Any) -> dict[str, float]:
-        """Let a side execute an order. Returns its rows a second."""
+        """Let a side execute an order. Returns its rows per second."""
         order = {"options": self._options[side], "target": self._folder / "target", **order}
         return {_RATE: self.rows / float(self._sparks[side].ask(format=_FORMATS[side], **order)["wall_s"])}
 

@@ -1,4 +1,4 @@
-"""Output for programs: one JSON object a line on stdout."""
+"""Output for programs: one JSON object per line on stdout."""
 
 from __future__ import annotations
 

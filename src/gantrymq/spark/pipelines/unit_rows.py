@@ -1,7 +1,7 @@
 """Units of consume queues in Spark's shuffle, which turns the order of the log into that of each queue.
 
 A row has the units of one batch of the log for one queue, at most a few thousand, so that no row is large; the shuffle
-moves about 36 bytes a message. Each queue's rows go to one task, sorted in the order of the log. Rows without a topic
+moves about 36 bytes per message. Each queue's rows go to one task, sorted in the order of the log. Rows without a topic
 carry the results of the tasks that read the log.
 
 Topics are distinguished by their bytes, queues by their names: two topics of malformed UTF-8 may have the same name.
