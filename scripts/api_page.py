@@ -29,7 +29,7 @@ modules are internal and may change in any release.
 `scripts/api_page.py` writes this page from the docstrings, and a test compares the two.
 """
 
-# Each group: its heading, what is said about it, and its names.
+# Each group: its heading, its introduction, and its names.
 GROUPS = [
     ("Messages", "", "Message StoredMessage ReceivedMessage MessageQueue"),
     (

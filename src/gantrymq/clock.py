@@ -40,7 +40,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is moved. For tests. Thread rule: one thread moves it, any reads it."""
+    """A clock for tests that only :meth:`advance` moves. Thread rule: one thread moves it, any reads it."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms

@@ -118,7 +118,7 @@ class MissingLogBeginError(MissingLogError):
 
 
 class MissingLogEndError(MissingLogError):
-    """The newest files of the commit log are missing: queues or checkpoint point behind its last file.
+    """The newest files of the commit log are missing: queues or checkpoint point past its last file.
 
     A recovery cuts what points there. ``reached`` is the former end of the log.
     """

@@ -65,6 +65,7 @@ class LongAnswers:
     @asynccontextmanager
     async def turn(self, channel: Channel, items: int) -> AsyncIterator[None]:
         """Wait for the turn to make an answer about ``items`` items.
+
         Raises RemotingConnectError on a closed channel.
         """
         if items <= _SHORT_ITEMS:

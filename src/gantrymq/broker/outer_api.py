@@ -64,6 +64,7 @@ class BrokerOuterAPI:
 
     async def register(self) -> int:
         """Register all topics at every name server. Returns how many accepted.
+
         A failure is logged, and repeated later.
         """
         if not self.name_servers:

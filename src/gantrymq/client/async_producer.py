@@ -329,6 +329,7 @@ def check_way(queue: object, timeout_ms: object) -> None:
 
 def _chosen(route: TopicRoute, queue: MessageQueue | QueueSelector | None) -> MessageQueue | None:
     """The queue that is given or that the selector returns.
+
     Raises MQClientError if the selector returns another type.
     """
     if queue is None:

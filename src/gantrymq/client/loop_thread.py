@@ -61,8 +61,9 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a coroutine. Raises MQClientError after the close;
-        the future raises it if the close comes meanwhile.
+        """Start a coroutine. Raises MQClientError after the close.
+
+        The future raises it if the loop is closed before the coroutine ends.
         """
         return self._begin(_Call(work))
 
@@ -178,7 +179,7 @@ class LoopThread:
     def _finish_logged(self, last: Coroutine[Any, Any, None]) -> None:
         try:
             self._finish(last)
-        except Exception as error:  # the caller is gone
+        except Exception as error:  # no caller waits for the result
             log.error("the end of a client failed", client=self._name, exc_info=error)
 
     def _abandoned(self, ending: asyncio.Task[None], then: Callable[[], None] | None) -> None:
@@ -256,6 +257,7 @@ async def _abandon(call: _Call[T], undo: Callable[[T], None] | None) -> None:
 
 async def _end_all() -> None:
     """Cancel all other tasks until none is left.
+
     A task that swallows its cancellation is cancelled again every 0.1 s.
     """
     while tasks := asyncio.all_tasks() - {asyncio.current_task()}:

@@ -192,7 +192,7 @@ class PullClient:
     def _address(self, queue: MessageQueue) -> str:
         """The address of a queue's broker.
 
-        If the topic has no route, the broker of that name, which knows if it is gone.
+        If the topic has no route, it is the broker of that name, which knows whether the topic was deleted.
         """
         try:
             return self.route(queue.topic).address(queue)

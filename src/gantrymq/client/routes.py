@@ -60,12 +60,14 @@ class TopicRoute:
 
     def address_of(self, queue: MessageQueue, broker_id: int) -> str:
         """The address at which to read a queue: the broker with this id, else as :meth:`address`.
+
         Raises NoRouteError.
         """
         return self.addresses.get(queue.broker_name, {}).get(broker_id) or self.address(queue)
 
     def address(self, queue: MessageQueue) -> str:
         """The address at which to read a queue: its master, else a slave.
+
         Raises NoRouteError if the route has neither.
         """
         address = self.brokers.get(queue.broker_name)

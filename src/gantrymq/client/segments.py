@@ -35,7 +35,7 @@ class PulledRecords:
 
 @dataclass(slots=True)
 class Segment:
-    """A part of the range: ``at`` is the next offset to request, ``end`` is behind the last."""
+    """A part of the range: ``at`` is the next offset to request, ``end`` is the offset after its last one."""
 
     at: int
     end: int

@@ -97,7 +97,8 @@ class ProducerConfig(ClientConfig):
     of the brokers (messageDelayLevel), which treat a higher level as their highest.
 
     A send waits while ``back_pressure_for_async_send_num`` messages, or ``back_pressure_for_async_send_size`` bytes of
-    bodies, are under way. RocketMQ does so only with ``enableBackpressureForAsyncMode``, and then the send fails.
+    bodies, are under way. RocketMQ has these limits only with ``enableBackpressureForAsyncMode``, and a send above them
+    fails.
     """
 
     producer_group: str = key("producerGroup", "DEFAULT_PRODUCER")

@@ -42,7 +42,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments; a line that ends with a single backslash continues behind the next line's blanks."""
+    """Lines without comments; a line that ends with a single backslash continues after the next line's blanks."""
     pending: str | None = None
     for line in _LINE_END.split(text):
         line = line.lstrip(BLANKS)

@@ -43,7 +43,7 @@ class MessageStoreConfig:
     # Empty: commitlog/ in the store. Several directories are separated by commas, as in 5.5.0.
     store_path_commit_log: str = key("storePathCommitLog", "", at_start=True)
     read_only_commit_log_store_paths: str = key("readOnlyCommitLogStorePaths", "", at_start=True)
-    # Ours: open a store for writing although files of its commit log are missing (see store.missing_log).
+    # Not RocketMQ's: open a store for writing although files of its commit log are missing (see store.missing_log).
     accept_missing_commit_log: bool = key("acceptMissingCommitLog", False, at_start=True)
     mapped_file_size_commit_log: int = key("mappedFileSizeCommitLog", _GIB, least=1024, at_start=True)
     # Rounded up to whole units, as RocketMQ's getter does.
@@ -87,7 +87,7 @@ class MessageStoreConfig:
     redelete_hanged_file_interval_ms: int = key("redeleteHangedFileInterval", 120_000, least=0)
     delete_file_batch_max: int = key("deleteFileBatchMax", 10, least=1)
     max_message_size_bytes: int = key("maxMessageSize", 4 << 20, least=1, most=0x7FFF0000)
-    # Ours: a body that would be larger after decompression counts as one that cannot be decompressed.
+    # Not RocketMQ's: a body that would be larger after decompression counts as one that cannot be decompressed.
     max_decompressed_body_size_bytes: int = key("maxDecompressedBodySize", MAX_DECOMPRESSED_BODY_SIZE, least=1)
     max_msgs_num_batch: int = key("maxMsgsNumBatch", 64, least=1)
     max_filter_message_size_bytes: int = key("maxFilterMessageSize", 16_000, least=_UNIT_SIZE)
@@ -99,7 +99,7 @@ class MessageStoreConfig:
     duplication_enable: bool = key("duplicationEnable", False, at_start=True)
     # 10 in RocketMQ, with which a larger store silently loses messages; 0 is no limit.
     commit_log_recover_max_num: int = key("commitLogRecoverMaxNum", 0, least=0, at_start=True)
-    # Ours: the rule of 4.x reads the last three files after a clean stop.
+    # Not RocketMQ's: the rule of 4.x reads the last three files after a clean stop.
     recover_rule: RecoverRule = key("recoverRule", RecoverRule.V5, at_start=True)
     recover_last_files: int = key("recoverLastFiles", 3, least=1, at_start=True)
     flush_delay_offset_interval_ms: int = key("flushDelayOffsetInterval", 10_000, least=1, most=LONG_MAX)

@@ -244,6 +244,7 @@ def _remove(directory: Path, pid: int) -> None:
 
 def _open(directory: Path) -> None:
     """Make a directory writable for its owner, because a test may have made it read-only.
+
     Symbolic links are ignored.
     """
     if not directory.is_symlink():

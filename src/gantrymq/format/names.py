@@ -11,7 +11,7 @@ consumequeue/TOPIC/QUEUE/0000…      likewise
 consumequeue_ext/TOPIC/QUEUE/0000…  likewise
 index/yyyyMMddHHmmssSSS             local time of the creation
 config/*.json                       topics, offsets and other tables
-salvage.unfinished                  ours: exists while a salvage makes the store
+salvage.unfinished                  not RocketMQ's: exists while a salvage writes the store
 ==================================  ==============================================================
 
 Source: StorePathConfigHelper, UtilAll.offset2FileName and timeMillisToHumanString.
@@ -30,10 +30,10 @@ CONFIG = "config"
 SALVAGE_MARK = "salvage.unfinished"
 CONSUMER_OFFSET = "consumerOffset.json"
 DELAY_OFFSET = "delayOffset.json"
-DELETED_TOPICS = "deletedTopics.json"  # ours
+DELETED_TOPICS = "deletedTopics.json"  # not RocketMQ's
 LOCK_TEXT = b"lock"
 _OFFSET_DIGITS = 20
-_LAST_OFFSET = (1 << 63) - (1 << 31)  # leaves room for the longest file behind it
+_LAST_OFFSET = (1 << 63) - (1 << 31)  # leaves room for the longest file after it
 _TIME_DIGITS = 17
 _LATEST_MS = 253_000_000_000_000  # in the year 9987
 

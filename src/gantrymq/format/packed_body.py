@@ -2,7 +2,7 @@
 
 A body of 96 KB can decompress to 3 GB. So the size that a frame declares is not trusted, and decompression stops at a
 limit: memory never exceeds the limit plus a few MiB. As in Java, LZ4 and Zstandard frames may follow each other in one
-body, and bytes behind a zlib stream are ignored. The libraries are imported on first use.
+body, and bytes after a zlib stream are ignored. The libraries are imported on first use.
 
 Source: Compressor, CompressionType, ZlibCompressor, Lz4Compressor and ZstdCompressor of RocketMQ 5.5.0.
 """

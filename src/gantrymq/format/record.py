@@ -23,7 +23,7 @@ bytes   field                      remark
 ======  =========================  ==============================================================
 
 A blank is ``size 4 | magic 4`` where ``size`` is the rest of the file; only these eight bytes are written. A record
-is put into a file only if eight bytes stay free behind it. A record never crosses files.
+is put into a file only if eight bytes stay free after it. A record never crosses files.
 
 Source: MessageExtEncoder, MessageDecoder.decode and CommitLog.checkMessageAndReturnSize.
 """
@@ -212,7 +212,7 @@ def encode_crc(raw: bytes) -> bytes:
 def read_layout(buffer: memoryview, position: int, limit: int) -> Layout | StopReason:
     """Find the parts of the record at ``position``. Every number is checked before it is used.
 
-    ``limit`` is the end of the file within ``buffer``; no byte behind it is read.
+    ``limit`` is the end of the file within ``buffer``; no byte after it is read.
     """
     rest = limit - position
     if rest < BLANK_SIZE:

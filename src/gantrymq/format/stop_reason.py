@@ -13,7 +13,7 @@ from enum import StrEnum
 class StopReason(StrEnum):
     """A reason. Its string value is what ``--json`` prints.
 
-    ``there_is`` names what stands there, ``error`` is the reason of a
+    ``there_is`` describes the bytes at the position, ``error`` is the reason of a
     :class:`~gantrymq.errors.CorruptRecordError`. ``NONE`` is false in a condition, every other reason is true.
     """
 

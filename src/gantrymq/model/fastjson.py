@@ -78,7 +78,7 @@ def _as_json(found: re.Match[str]) -> str:
 
 
 def quote_keys(key: re.Pattern[str], text: str) -> str:
-    """Put quotes around each key; group 1 of ``key`` is the key, and the match begins behind the previous key."""
+    """Put quotes around each key; group 1 of ``key`` is the key, and the match begins after the previous key."""
     parts, position = list[str](), 0
     while found := key.match(text, position):
         begin, end = found.span(1)

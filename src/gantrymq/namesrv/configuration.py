@@ -38,6 +38,7 @@ class NamesrvConfiguration:
 
     def text(self) -> str:
         """All settings as properties, sorted by key.
+
         Nothing is escaped, as in RocketMQ's answer (properties2String).
         """
         return "".join(f"{key}={text}\n" for key, text in _shown(self.config, self._others).items())

@@ -54,7 +54,7 @@ def encode_ext_fields(fields: dict[str, str]) -> bytes:
 def decode_binary_header(header: bytes) -> tuple[int, int, int, int, int, str | None, bytes]:
     """(code, language, version, opaque, flag, remark, the undecoded entries of extFields).
 
-    Raises RemotingCommandError where a length points outside the header.
+    Raises RemotingCommandError if a length points outside the header.
     """
     size = len(header)
     if size < _FIXED.size + 4:

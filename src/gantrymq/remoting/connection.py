@@ -33,7 +33,7 @@ class FindRun(Protocol):
     code: int
 
     def __call__(self, data: bytes, begin: int) -> CommandRun | None:
-        """The run at ``data[begin:]``, where a whole frame and the head of the next stand. None if they are no run."""
+        """The run at ``data[begin:]``, which has a whole frame and the head of the next. None if they are no run."""
         ...
 
 
@@ -96,7 +96,7 @@ class Connection:
 
         While :attr:`has_more`, ``receive(b"")`` returns the next.
 
-        Raises RemotingCommandError, and sets ``error``, if invalid bytes follow and no command stands before them.
+        Raises RemotingCommandError, and sets ``error``, for invalid bytes without a command before them.
         """
         commands: list[RemotingCommand] = []
         reason = self._receive(data, most, commands)

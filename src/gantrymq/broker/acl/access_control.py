@@ -165,7 +165,7 @@ def _group(name: str) -> Need:
 def _topic(name: str, permission: int = SUB) -> Need:
     """The need for a topic. A retry topic belongs to its group: a consumer sends to it and reads it.
 
-    A retry topic of POP has the topic behind the group (``%RETRY%group+topic``).
+    The name of a POP retry topic has the topic after the group (``%RETRY%group+topic``).
     """
     if name.startswith(names.RETRY_PREFIX):
         return _group(name[len(names.RETRY_PREFIX) :].partition("+")[0])

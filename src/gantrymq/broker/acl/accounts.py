@@ -74,6 +74,7 @@ _VERSIONS = {
 
 def address_rule(patterns: Iterable[str]) -> AddressRule:
     """A function that tests whether an address matches one of the patterns.
+
     Raises ConfigError for an invalid pattern.
     """
     single = [one.strip() for pattern in patterns for one in _commas(pattern) if one.strip()]
@@ -125,6 +126,7 @@ def _parts_rule(pattern: str) -> _Fits:
 
 def _parts(pattern: str, written: _Version) -> list[str]:
     """The parts of a pattern, one for each part of an address. Expands ``::`` and a star at the end.
+
     Raises ValueError.
     """
     head, is_short, tail = pattern.partition("::")

@@ -74,7 +74,7 @@ _entries = re.compile("(?:[^\x00-\x02]+\x01[^\x00-\x02]+\x02)+").fullmatch
 
 
 class PlainProperties(NamedTuple):
-    """Properties that stay as received: encoded with the broker's behind them, and two that the broker reads."""
+    """The encoded properties of a message, with the broker's appended, and two that the broker reads."""
 
     encoded: bytes
     unique_key: str
@@ -82,7 +82,7 @@ class PlainProperties(NamedTuple):
 
 
 def plain_properties(text: str | None, marks: str) -> PlainProperties | None:
-    """The properties of a header's ``text``, with ``marks`` behind them.
+    """The properties of a header's ``text``, with ``marks`` appended.
 
     Returns None if the broker acts on one of them or must add a UNIQ_KEY, or if decoding and encoding would change the
     text: a duplicate name, an entry without a name or a value, a separator within a value, or a zero byte.

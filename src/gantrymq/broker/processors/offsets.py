@@ -112,8 +112,9 @@ class ConsumerManageProcessor:
 
 @cache
 def _hot_bytes() -> int:
-    """The bytes of the log that are taken to be in memory:
-    accessMessageInMemoryMaxRatio, 40 % of the machine's memory.
+    """The most bytes of the log that count as in memory: 40 % of the machine's memory.
+
+    RocketMQ's setting is accessMessageInMemoryMaxRatio.
     """
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 2 // 5
 

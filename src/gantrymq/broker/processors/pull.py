@@ -222,6 +222,7 @@ _CODES = {
 
 class PullRefusal(Exception):
     """Raised for a pull that is answered with an error.
+
     ``forbidden_type`` is RocketMQ's number for what is forbidden.
     """
 

@@ -36,7 +36,7 @@ from gantrymq.remoting.transport.channel import Channel
 from gantrymq.store.put_result import PutMessageResult
 
 _MOST_QUEUES = 64
-_SHARE_OF_A_FILE = 256  # a record group written in one piece leaves at most this share of a file empty
+_SHARE_OF_A_FILE = 256  # a run is written in one piece, so it may leave up to 1/256 of a file empty
 _NUMBERS_BYTES = 96  # the size of an answer without its template and UNIQ_KEY: its head and numbers
 
 

@@ -258,6 +258,7 @@ class ConsumerOffsetManager:
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
         """A function that makes the content of consumerOffset.json from the current tables.
+
         It may run on any thread.
         """
         resets = {key: queues for key, queues in self._reset.items() if queues}
@@ -282,6 +283,7 @@ class ConsumerOffsetManager:
 
 def _keys(table: _Table, *, topic: str = "", group: str = "") -> list[str]:
     """The well-formed keys of a topic or of a group.
+
     Compared by prefix and suffix, as there may be 100,000 other keys.
     """
     begin, end = topic and topic + SEPARATOR, group and SEPARATOR + group

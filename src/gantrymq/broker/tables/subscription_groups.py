@@ -130,6 +130,7 @@ class SubscriptionGroupManager:
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
         """A function that makes the content of subscriptionGroup.json from the current table.
+
         It may run on any thread.
         """
         return partial(persisted, self.to_body())

@@ -74,7 +74,7 @@ class FetchedMessages:
     def take(self, now_ms: int) -> Batch | None:
         """Remove and return the next batch of a queue that is assigned and not paused, or None.
 
-        The position of its queue moves behind the batch.
+        The position of its queue moves to the offset after the batch.
         """
         self._batches = deque(one for one in self._batches if not one.queue.dropped)
         batch = next((one for one in self._batches if not one.queue.paused), None)
@@ -334,7 +334,7 @@ class AsyncLitePullConsumer:
         await self.seek(queue, await self._min_offset(self._needed(queue).queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Continue a queue behind its last message."""
+        """Continue a queue after its last message."""
         await self.seek(queue, await self._max_offset(self._needed(queue).queue))
 
     async def commit(self, queues: Iterable[MessageQueue] | None = None, *, persist: bool = True) -> None:

@@ -250,6 +250,7 @@ class CoroutineListening(Generic[C, S]):
 
 def listening(listener: Listener[C, S], statuses: type[S], most: int, name: str) -> Listening[C, S]:
     """The implementation that fits the listener, on the running loop.
+
     The listener returns None or one of ``statuses``.
     """
     if _is_asynchronous(listener):

@@ -66,6 +66,7 @@ class LitePullConsumer:
 
     def start(self) -> None:
         """Join the group, and begin to fetch the subscribed or assigned queues.
+
         One call after ``with`` has no effect.
         """
         self._loop.run(self._consumer.start())
@@ -142,7 +143,7 @@ class LitePullConsumer:
         self._loop.run(self._consumer.seek_to_begin(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
-        """Continue a queue behind its last message."""
+        """Continue a queue after its last message."""
         self._loop.run(self._consumer.seek_to_end(queue))
 
     def commit(self, queues: Iterable[MessageQueue] | None = None, *, persist: bool = True) -> None:

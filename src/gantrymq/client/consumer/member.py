@@ -105,6 +105,7 @@ class GroupMember:
 
     async def check_filters(self) -> None:
         """Ask a broker of each topic whose filter is not by tags whether it supports it.
+
         Raises MQBrokerError if not.
         """
         for topic, wanted in self.subscriptions.items():

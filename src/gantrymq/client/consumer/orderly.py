@@ -1,4 +1,4 @@
-"""Orderly consumption: one batch of a queue at a time, and nothing behind it until it is consumed.
+"""Orderly consumption: one batch of a queue at a time, and no later message until it is consumed.
 
 Source: ConsumeMessageOrderlyService.
 """

@@ -43,7 +43,7 @@ class ProcessQueue:
         self.consuming = False  # whether an orderly task works on it
         self.in_listener = False  # whether a listener has messages of it now
         self.paused = False
-        self.position: int | None = None  # the offset behind the last message that a lite-pull consumer returned
+        self.position: int | None = None  # the offset after the last message that a lite-pull consumer returned
         self.try_unlock_times = 0
         self.last_pull_ms = self.last_consume_ms = self.last_lock_ms = now_ms
         self._waiting: dict[int, ReceivedMessage] = {}

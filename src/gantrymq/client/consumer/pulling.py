@@ -113,7 +113,7 @@ class Puller:
         """The offset at which to continue when the queue does not have ``offset``: usually the broker's suggestion.
 
         If the queue ends before ``offset``, it was recreated or has lost its end. The broker then suggests the current
-        end, which would skip the messages stored since. So continue behind the store time of the newest message that
+        end, which would skip the messages stored since. So continue after the store time of the newest message that
         was read.
         """
         target, newest_ms = pulled.next_begin_offset, self._newest_ms.get(queue)

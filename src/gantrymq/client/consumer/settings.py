@@ -28,7 +28,7 @@ class MessageModel(Enum):
 
 
 class ConsumeFromWhere(Enum):
-    """Where a group without a committed offset begins: behind the last message, at the first, or at a time."""
+    """Where a group without a committed offset begins: after the last message, at the first, or at a time."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"

@@ -102,6 +102,7 @@ def decode_wrapper(raw: bytes) -> TopicConfigAndMappingSerializeWrapper:
 
 def _decode(body: type[B], by_topic: Callable[[bytes], B], raw: bytes) -> B:
     """Decode standard JSON, or JSON with numbers as keys, by ``by_topic``.
+
     Decode a short text in any form of fastjson.
     """
     try:
