@@ -33,9 +33,9 @@ _TELLING = 2  # records that must agree, because a bit of a single one may be fl
 
 
 def log_files(fs: FileSystem, paths: StorePaths) -> tuple[list[LogFile], list[Path]]:
-    """The files of the log in order, and what else lies in its directories.
+    """The files of the log in order, and all other paths in its directories.
 
-    Of two files with one offset, in two directories, the one that does not say that it lies there is among the others.
+    Of several files with one offset, the log has the first whose first record has that offset; see ``one_of_each``.
     """
     kept, _ = one_of_each(fs, offset_files(fs, paths.commit_logs))
     taken = {file.path for file in kept}
