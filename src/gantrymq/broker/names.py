@@ -95,8 +95,8 @@ def is_system_group(group: str) -> bool:
 def is_mixed_topic(topic: str) -> bool:
     """Whether a system topic holds messages of other topics, or information about them.
 
-    Of the topics with prefix ``rmq_sys_`` these are the timer wheel (``rmq_sys_wheel_timer``), the log of POP, and
-    traces.
+    All topics with the prefix ``rmq_sys_`` count, such as the timer wheel (``rmq_sys_wheel_timer``), the log of POP,
+    and traces.
     """
     return topic in MIXED_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX) or topic.endswith(REPLY_TOPIC_SUFFIX)
 

@@ -122,7 +122,7 @@ class RouteInfoManager:
 
         Returns None if an unknown broker registers exactly one topic: RocketMQ sends changes that way, without the
         other topics. A broker with the id of another and an older state version is not registered either, but gets a
-        normal answer, as in RocketMQ. A rejected broker changes nothing.
+        normal answer, as in RocketMQ. A rejected broker has no entry in the tables afterwards.
 
         Raises RemotingCommandError at the limits of a name server (maxTopics, maxBrokers).
         """

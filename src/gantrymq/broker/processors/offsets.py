@@ -82,9 +82,10 @@ class ConsumerManageProcessor:
         return request.response(ResponseCode.SUCCESS)
 
     def query(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """QUERY_CONSUMER_OFFSET. A group without an offset begins at 0 if the queue still has its first message.
+        """QUERY_CONSUMER_OFFSET: the committed offset of a group.
 
-        RocketMQ also requires that the first message is in memory, by an estimate.
+        A group without one begins at 0 if the first message of the queue is still in memory. RocketMQ asks the
+        operating system whether it is; here the age of the message decides.
         """
         asked = request.read(QueryConsumerOffsetRequestHeader)
         offset = self._offsets.query(asked.consumer_group, asked.topic, asked.queue_id)
@@ -99,10 +100,7 @@ class ConsumerManageProcessor:
         return request.response(ResponseCode.SUCCESS, header=QueryConsumerOffsetResponseHeader(offset=offset))
 
     def _begins_at_zero(self, topic: str, queue_id: int) -> bool:
-        """Whether a queue has its first message, and it is new enough to be in memory (checkInMemByConsumeOffset).
-
-        RocketMQ asks the operating system about the pages.
-        """
+        """Whether a queue has its first message, and it is new enough to be in memory (checkInMemByConsumeOffset)."""
         low = self._store.min_offset_in_queue(topic, queue_id)
         if low > 0:
             return False

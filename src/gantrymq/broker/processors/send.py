@@ -250,7 +250,11 @@ class SendMessageProcessor:
         )
 
     def _retry_or_dead(self, sent: _Sent, header: SendHeader, properties: dict[str, str]) -> str:
-        """The topic to store a message in: its own, or the dead letters if its group has retried it too often."""
+        """The topic to store a message in: its own, or the dead letters of its group.
+
+        A message of a retry topic goes to the dead letters if it was retried too often, or if the group consumes in
+        order.
+        """
         if not header.topic.startswith(names.RETRY_PREFIX):
             return header.topic
         group = header.topic[len(names.RETRY_PREFIX) :]

@@ -265,7 +265,7 @@ class ConsumerManager:
     def _make_room(self, name: str, size_bytes: int) -> None:
         """Make room for the subscriptions of a group by removing the groups with the largest ones.
 
-        Raises RemotingError if this group has the largest ones itself.
+        Raises RemotingError if this group has the largest ones itself, or more than MAX_GROUP_BYTES.
         """
         group = self._groups.get(name)
         own_bytes = group.size_bytes if group is not None else 0

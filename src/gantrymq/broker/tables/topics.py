@@ -132,9 +132,9 @@ class TopicConfigManager:
     # Changes
 
     def create_by_send(self, topic: str, default_topic: str, queue_nums: int, sys_flag: int) -> TopicConfig | None:
-        """Create a topic for a send, with ``default_topic`` as template. None if the template may not be inherited.
+        """Create a topic for a send, with ``default_topic`` as template.
 
-        (createTopicInSendMessageMethod)
+        Returns None if there is no such template, or if it may not be inherited. (createTopicInSendMessageMethod)
         """
         pattern = self._table.get(default_topic)
         if pattern is None:
