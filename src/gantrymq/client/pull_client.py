@@ -139,7 +139,7 @@ class PullClient:
 
         A range that the broker has deleted is returned with ``lost`` set. The iterator ends where the queue ends, if
         that is before ``end``. For a topic without a route the queue's broker is asked, so that it reports whether the
-        topic is gone. ``expression`` (``A || B``) lets the broker filter by the hash of the tag: compare the tags
+        topic was deleted. ``expression`` (``A || B``) lets the broker filter by the hash of the tag: compare the tags
         themselves too. The client may be used for other requests and reads between two steps of the iterator.
         """
         wanted = SegmentedRange(begin, end, under_way)

@@ -133,7 +133,7 @@ def group_pull(
 ) -> Call[PullResult]:
     """PULL_MESSAGE or LITE_PULL_MESSAGE. The broker holds it until there is a message, at most ``suspend_ms``.
 
-    ``commit_offset`` is committed along with the pull unless it is None.
+    ``commit_offset`` is committed along with the pull unless it is None or 0.
     """
     flags = PullSysFlag.SUSPEND
     flags |= PullSysFlag.COMMIT_OFFSET if commit_offset else 0

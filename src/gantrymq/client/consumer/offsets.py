@@ -208,7 +208,8 @@ class LocalFileOffsetStore(_OffsetsInMemory):
     def _read(self) -> dict[MessageQueue, int]:
         """The offsets in the file or its backup; empty if neither exists or can be opened.
 
-        Raises MQClientError if both exist and have another format: starting over would lose or repeat messages.
+        Raises MQClientError if the file cannot be used and the backup has another format: starting over would lose or
+        repeat messages.
         """
         for path in (self._path, self._backup):
             try:
