@@ -20,8 +20,11 @@ from gantrymq import Message, MessageStore
 from gantrymq.clock import ManualClock
 from gantrymq.errors import ConfigError, NotAStoreError, StoreError
 from gantrymq.format.names import offset_name
+from gantrymq.format.record import SECTOR
 from gantrymq.spark.data_loss import DataLossError
+from gantrymq.spark.locations import Location
 from gantrymq.spark.plan import log_tail, store_view
+from gantrymq.spark.plan.log_tail import LogTail
 from store_cases import GEOMETRY_KEYS, NOON_MS, SMALL, await_dispatch, fill, kill_while_putting, numbered, open_store
 
 BODY = ("topic", "queue_id", "queue_offset", "body")
@@ -105,6 +108,25 @@ def test_a_trigger_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.Mo
                 assert offsets(stream.latest())["orders"]
     assert len(opened) == 1
     assert sum(read) < 20 * 60_000
+
+
+def test_a_torn_record_ends_the_tail(tmp_path: Path) -> None:
+    """A power cut tears sectors of the disk, wherever the tail begins."""
+    with open_store(path=tmp_path) as store:
+        store.put_batch(numbered(3))
+        begin = store.max_phy_offset
+        store.put(Message("orders", b"whole", properties={"key": "v" * 1500}))
+        torn = store.max_phy_offset
+        store.put(Message("orders", b"torn", properties={"key": "v" * 1500}))
+    directory = Location(str(tmp_path / "commitlog"))
+    tail = LogTail(directory, SMALL.mapped_file_size_commit_log, begin)
+    sector = torn + 2 * SECTOR - torn % SECTOR
+    with (tmp_path / "commitlog" / offset_name(0)).open("r+b") as file:
+        file.seek(sector)
+        file.write(bytes(SECTOR))
+    tail.refresh()
+    assert begin % SECTOR
+    assert (tail.records, tail.end) == (1, torn)
 
 
 def test_a_log_that_cannot_be_read_is_not_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pickle
 
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.kernels import codes
-from gantrymq.store.log.record_batch import stop_reason
+from gantrymq.store.log.record_chain import stop_reason
 
 
 def test_json_prints_the_words_that_scripts_know() -> None:

@@ -159,10 +159,11 @@ def _items_of_file(file: MappedFile, position: int, lost: LostRecords) -> Genera
     chain = RecordChain(MappedSource(file), RecordScan(codes.CHECK_MARK), position, file.size)
     base = file.file_from_offset
     for batch in chain:
+        buffer = batch.buffer.data
         for row in batch.columns[:, : batch.count].T.tolist():
             if file.file.lost_in(row[codes.POS], row[codes.SIZE]) is not None:
                 return base + row[codes.POS], StopReason.UNREADABLE
-            yield base + row[codes.POS], Record(batch.buffer.data, row)
+            yield base + row[codes.POS], Record(buffer, row)
     if chain.stop is StopReason.BLANK:
         yield base + chain.position, chain.head[0]
         return base + file.size, ""

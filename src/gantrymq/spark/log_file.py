@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from functools import lru_cache
 from types import TracebackType
 from typing import Any
 
 from gantrymq.errors import StoreError
 from gantrymq.format.names import offset_name
-from gantrymq.format.record import Layout, decode_record, read_layout
+from gantrymq.format.record import SECTOR, Layout, decode_record, read_layout
+from gantrymq.kernels.arrays import read_only
 from gantrymq.model.message import StoredMessage
 from gantrymq.spark.locations import Location, file_system
+from gantrymq.store.log.record_chain import Window
 
 _BLOCK_BYTES = 64 << 10  # bytes; an object store returns this as quickly as less
 _BLOCKS_KEPT = 256
@@ -113,6 +116,43 @@ class LogFile:
             self._remote.close()
         else:
             os.close(self._fd)
+
+
+def _new_room(size: int) -> memoryview:
+    return memoryview(bytearray(size))
+
+
+class RangeSource:
+    """The bytes of a log file, one range at a time; a :class:`~gantrymq.store.log.record_chain.LogSource`.
+
+    ``base`` is the physical offset of the first byte of ``file``; records may begin in its first ``size`` bytes.
+    ``room(size)`` gives the memory for a window, which may be that of the window before. A window ends before a bad
+    sector. Raises StoreError.
+    """
+
+    def __init__(
+        self, file: LogFile, base: int, size: int, window_bytes: int, room: Callable[[int], memoryview] = _new_room
+    ) -> None:
+        self.base, self.size, self.window_bytes = base, size, window_bytes
+        self._file = file
+        self._room = room
+
+    def data_from(self, position: int) -> int:
+        """Return ``position``: holes are not known."""
+        return position
+
+    def read(self, position: int, end: int, *, is_search: bool = False) -> Window:
+        """Read a range. In a search a bad sector reads as zeros, and so do bytes after the end of the file."""
+        origin = position - position % SECTOR
+        if is_search:
+            data = self._file.read_readable(origin, end - origin)
+            return Window(read_only(data.ljust(end - origin, b"\0")), origin, end)
+        view = self._room(end - origin)
+        try:
+            self._file.read_into(view, origin)
+        except BadSectorError as error:
+            return Window(read_only(view), origin, max(error.position, position), error)
+        return Window(read_only(view), origin, end)
 
 
 def message_at(log: Location, file_size: int, phy_offset: int) -> StoredMessage | None:

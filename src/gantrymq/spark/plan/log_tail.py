@@ -9,7 +9,6 @@ Memory: 16 bytes a record. Thread rule: one thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,17 +16,16 @@ from numpy.typing import NDArray
 
 from gantrymq.errors import StoreError
 from gantrymq.format.names import offset_name
-from gantrymq.format.record import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from gantrymq.format.stop_reason import StopReason
 from gantrymq.kernels import codes
-from gantrymq.kernels.api import scan
-from gantrymq.kernels.arrays import new_columns, read_only
 from gantrymq.spark.locations import Location
-from gantrymq.spark.log_file import LogFile, NotThereError
+from gantrymq.spark.log_file import LogFile, NotThereError, RangeSource
 from gantrymq.spark.queue_filter import QueueFilter
-from gantrymq.store.log.record_batch import RecordBatch, first_torn
+from gantrymq.store.log.record_batch import RecordBatch, RecordScan, first_torn
+from gantrymq.store.log.record_chain import RecordChain
 
 _FIRST_READ_BYTES = 64 << 10
-_READ_BYTES = 4 << 20
+_MOST_READ_BYTES = 4 << 20
 _RECORDS = 16_384
 _MARK_BYTES = 256
 
@@ -71,16 +69,15 @@ class LogTail:
         self._directory = directory
         self._file_size = file_size
         self._filter = QueueFilter()
-        self._columns = new_columns(_RECORDS)
+        self._scan = RecordScan(codes.CHECK_BODY, _RECORDS, sets=1)
         self._mark = self._read_mark()
 
     def refresh(self) -> None:
         """Read what is new; raises LogChangedError where the log does not go on behind what was read."""
         if self._read_mark() != self._mark:
             raise LogChangedError(str(self._directory), f"is not what it was in front of {self.end}")
-        for chunk, base in self._chunks():
-            if not self._take(chunk, base):
-                break
+        while self._read_file():
+            pass
         self._mark = self._read_mark()
 
     def _read_mark(self) -> bytes:
@@ -99,54 +96,27 @@ class LogTail:
             return b""
         return bytes(mark)
 
-    def _chunks(self) -> Iterator[tuple[memoryview, int]]:
-        """(bytes from the end on, the offset of the first of them), for as long as ``_take`` moves the end."""
-        wanted = _FIRST_READ_BYTES
-        while True:
-            base = self.end - self.end % self._file_size
-            try:
-                with LogFile(self._directory / offset_name(base)) as file:
-                    size = min(wanted, base + self._file_size - self.end)
-                    room = memoryview(bytearray(size))
-                    file.read_into(room, self.end - base)
-            except NotThereError:
-                return  # no such file: nothing was appended behind the last one
-            before = self.end
-            yield room, self.end
-            if self.end != before:
-                wanted = _READ_BYTES
-                continue
-            # The end, a blank that reaches to the end of the file, or a record that is larger than what was read.
-            needed, magic = (int.from_bytes(room[at : at + 4], "big") for at in (0, 4))
-            if not size < needed <= base + self._file_size - self.end:
-                return
-            if magic == MAGIC_BLANK:
-                self.end = base + self._file_size
-            elif magic in (MAGIC_V1, MAGIC_V2):
-                wanted = needed
-            else:
-                return
-
-    def _take(self, chunk: memoryview, base: int) -> bool:
-        """Move the end over the whole records of ``chunk``; False where the log ends for now."""
-        buffer, position = read_only(chunk), 0
-        while True:
-            count, code, position = scan(buffer, position, len(buffer), len(buffer), codes.CHECK_BODY, self._columns)
-            if count:
-                batch = RecordBatch(base, buffer, self._columns, count)
-                whole = first_torn(batch)
-                self._note(RecordBatch(base, buffer, self._columns, whole))
-                if whole < count:
-                    return False
-            if code == codes.STOP_FULL:
-                continue
-            if code == codes.STOP_BLANK or (code == codes.STOP_NO_BLANK and self._near_file_end(base + position)):
-                self.end = (base // self._file_size + 1) * self._file_size
-                return True
-            return code not in (codes.STOP_ZEROS, codes.STOP_MAGIC, codes.STOP_CRC)
-
-    def _near_file_end(self, offset: int) -> bool:
-        return self._file_size - offset % self._file_size < BLANK_SIZE
+    def _read_file(self) -> bool:
+        """Move the end over the whole records of its file; False if the log ends there for now. Raises StoreError."""
+        base = self.end - self.end % self._file_size
+        try:
+            with LogFile(self._directory / offset_name(base)) as file:
+                source = RangeSource(file, base, self._file_size, _FIRST_READ_BYTES)
+                chain = RecordChain(source, self._scan, self.end - base, self._file_size, cuts_holes=False)
+                for batch in chain:
+                    source.window_bytes = min(2 * source.window_bytes, _MOST_READ_BYTES)
+                    whole = batch.head(first_torn(batch))
+                    self._note(whole)
+                    if whole.count < batch.count:
+                        return False
+        except NotThereError:
+            return False  # no such file, or no such part of it: nothing was appended
+        if chain.error is not None:
+            raise chain.error
+        if chain.stop not in (StopReason.NONE, StopReason.BLANK, StopReason.NO_BLANK):
+            return False
+        self.end = base + self._file_size
+        return True
 
     def _note(self, batch: RecordBatch) -> None:
         """Take records over into the queues that they are of."""

@@ -15,72 +15,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from gantrymq.errors import CorruptRecordError, StoreError
-from gantrymq.format.record import (
-    BLANK_SIZE,
-    MAGIC_BLANK,
-    MAGIC_V1,
-    MAGIC_V2,
-    PHY_OFFSET_AT,
-    CheckCRC,
-    Layout,
-    check_record,
-)
+from gantrymq.format.record import BLANK_SIZE, MAGIC_BLANK, SECTOR
 from gantrymq.kernels import codes
-from gantrymq.kernels.api import scan
-from gantrymq.kernels.arrays import Bytes, new_columns, read_only
 from gantrymq.spark.data_loss import DataLossError, report
-from gantrymq.spark.log_file import BadSectorError, LogFile, NotThereError
+from gantrymq.spark.log_file import LogFile, NotThereError, RangeSource
 from gantrymq.spark.log_mark import LogEnd, require_retention
 from gantrymq.spark.queue_filter import QueueFilter
 from gantrymq.spark.read.queue_audit import QueueAudit
 from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.runs import ENDLESS, LogPiece, LogRun
 from gantrymq.spark.selection import QueueKey
-from gantrymq.store.log.record_batch import stop_reason
+from gantrymq.store.log.record_batch import RecordBatch, RecordScan
+from gantrymq.store.log.record_chain import RecordChain, next_record
 from gantrymq.tools.arrow import LogBatch, byte_buffer
-
-_MAGICS = {magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2)}
-_MAGIC_START = MAGIC_V1.to_bytes(4, "big")[:3]
-_MAGIC_AT = 4
-_HEAD_BYTES = PHY_OFFSET_AT + 8
-_WINDOW_BYTES = 4 << 20
-
-
-def next_record(piece: LogPiece, phy_offset: int) -> int:
-    """The start of the first record of ``piece`` from ``phy_offset`` on; the end of the piece if there is none.
-
-    A record is valid if its parts add up, its body matches its CRC, and it carries its own physical offset. Bad sectors
-    are skipped and hold no record. Raises StoreError if the file cannot be opened.
-    """
-    position, stop = phy_offset - piece.base, piece.stop - piece.base
-    with LogFile(piece.location) as file:
-        while position < stop:
-            window = file.read_readable(position, min(_WINDOW_BYTES, stop - position))
-            found = window.find(_MAGIC_START, _MAGIC_AT)
-            while found >= 0:
-                at = position + found - _MAGIC_AT
-                is_magic = bytes(window[found : found + 4]) in _MAGICS or found + 4 > len(window)
-                if is_magic and _is_record(file, at, stop, piece.base + at):
-                    return piece.base + at
-                found = window.find(_MAGIC_START, found + 1)
-            if len(window) < min(_WINDOW_BYTES, stop - position):
-                break
-            # Let the windows overlap, because a record may begin at the end of this one.
-            position += max(len(window) - _HEAD_BYTES, 1) if position + len(window) < stop else len(window)
-    return piece.stop
-
-
-def _is_record(file: LogFile, position: int, stop: int, phy_offset: int) -> bool:
-    head = file.read_readable(position, min(_HEAD_BYTES, stop - position))
-    if head[PHY_OFFSET_AT:] != phy_offset.to_bytes(8, "big"):
-        return False
-    size = int.from_bytes(head[:4], "big")
-    if not _HEAD_BYTES < size <= stop - position:
-        return False
-    record = file.read_readable(position, size)
-    with memoryview(record) as view:
-        return isinstance(check_record(view, 0, len(record), CheckCRC.BODY), Layout)
-
 
 # The size that Spark's JVM takes best. It also stays in the CPU caches while the columns are filled one by one.
 BATCH_RECORDS = 16_384
@@ -96,13 +43,12 @@ def read_run(run: LogRun, *, verify_crc: bool, fail_on_data_loss: bool) -> Itera
 
     Raises CorruptRecordError, DataLossError, and StoreError if a file is gone.
     """
-    queues, room = QueueFilter(run.selection, run.bounds, run.broker), _Room()
+    queues = QueueFilter(run.selection, run.bounds, run.broker)
+    room = _Room(codes.CHECK_BODY if verify_crc else codes.CHECK_OFF)
     audit = QueueAudit(run, run.audit) if run.audit is not None else None
     rows = run.rows or RowFilter()
     for piece in run.pieces:
-        reading = _PieceReader(
-            piece, queues, audit, room, run.log_end, verify_crc=verify_crc, fail_on_data_loss=fail_on_data_loss
-        )
+        reading = _PieceReader(piece, queues, audit, room, run.log_end, fail_on_data_loss=fail_on_data_loss)
         try:
             for batch in map(rows.apply, reading.batches()):
                 if batch.count:
@@ -137,15 +83,6 @@ def _tell_of_queues(queues: QueueFilter, run: LogRun) -> None:
         )
 
 
-def _read(file: LogFile, view: memoryview, position: int) -> tuple[memoryview, BadSectorError | None]:
-    """Fill ``view`` from ``position`` on. Returns the part that was filled, and the error that stopped it, or None."""
-    try:
-        file.read_into(view, position)
-    except BadSectorError as error:
-        return view[: error.position - position], error
-    return view, None
-
-
 def _with_queues(error: StoreError, run: LogRun) -> StoreError:
     """The error with the queues that were being read, because users know these and not physical offsets."""
     parts = sorted((key, one) for key, one in (run.bounds or {}).items() if one.low < one.high != ENDLESS)
@@ -164,9 +101,9 @@ def _with_queues(error: StoreError, run: LogRun) -> StoreError:
 class _Room:
     """Memory that every chunk of a run reuses: its bytes, and the columns of its records."""
 
-    def __init__(self) -> None:
-        self.columns = new_columns(BATCH_RECORDS)
-        self._bytes = byte_buffer(CHUNK_BYTES).array
+    def __init__(self, check: int) -> None:
+        self.scan = RecordScan(check, BATCH_RECORDS, sets=1)
+        self._bytes = byte_buffer(CHUNK_BYTES + SECTOR).array  # a window begins at a sector
 
     def view(self, size: int) -> memoryview:
         """A view of ``size`` bytes. Earlier views are overwritten."""
@@ -186,7 +123,6 @@ class _PieceReader:
         room: _Room,
         log_end: LogEnd | None,
         *,
-        verify_crc: bool,
         fail_on_data_loss: bool,
     ) -> None:
         self._piece = piece
@@ -194,7 +130,6 @@ class _PieceReader:
         self._queues = queues
         self._audit = audit
         self._room = room
-        self._check = codes.CHECK_BODY if verify_crc else codes.CHECK_OFF
         self._fail = fail_on_data_loss
 
     def batches(self) -> Iterator[LogBatch]:
@@ -217,40 +152,32 @@ class _PieceReader:
             return None
 
     def _batches(self, file: LogFile) -> Iterator[LogBatch]:
-        piece, position, wanted = self._piece, self._piece.start, CHUNK_BYTES
-        while position < piece.stop:
-            view = self._room.view(min(wanted, piece.stop - position))
-            view, bad_sector = _read(file, view, position - piece.base)
-            chunk = read_only(view)
-            count, code, used = scan(chunk, 0, len(chunk), len(chunk), self._check, self._room.columns)
-            if count:
-                yield self._selected(chunk, position, count)
-            position += used
-            if bad_sector is not None and not used:  # it is in the record at ``position``
-                position, wanted = self._pass_over(bad_sector, position), CHUNK_BYTES
-                continue
-            size, magic = (int.from_bytes(chunk[at : at + 4].tobytes(), "big") for at in (used, used + 4))
-            rest = piece.stop - position
-            # Trust a blank only if it fills its file: there may be records after any other.
-            if rest < BLANK_SIZE or (magic == MAGIC_BLANK and position - piece.base + size == file.size_bytes()):
+        piece = self._piece
+        source = RangeSource(file, piece.base, piece.stop - piece.base, CHUNK_BYTES, self._room.view)
+        chain = RecordChain(source, self._room.scan, piece.start - piece.base, source.size, cuts_holes=False)
+        while True:
+            for batch in chain:
+                yield self._selected(batch)
+            size, magic = chain.head
+            if not chain.stop or source.size - chain.position < BLANK_SIZE:
                 return
-            if used:  # the rest of the chunk is an incomplete record, or is scanned again
-                wanted = CHUNK_BYTES
-            elif magic in (MAGIC_V1, MAGIC_V2) and len(chunk) < size <= rest:
-                wanted = size
-            else:
-                error = CorruptRecordError(str(piece.location), position, stop_reason(code).error)
-                position, wanted = self._pass_over(error, position), CHUNK_BYTES
+            # Trust a blank only if it fills its file: there may be records after any other.
+            if magic == MAGIC_BLANK and chain.position + size == file.size_bytes():
+                return
+            position = piece.base + chain.position
+            error = chain.error or CorruptRecordError(str(piece.location), position, chain.stop.error)
+            chain.go_on_at(self._skip_damage(error, source, chain.position))
 
-    def _selected(self, chunk: Bytes, position: int, count: int) -> LogBatch:
+    def _selected(self, records: RecordBatch) -> LogBatch:
         """The records of selected queues that carry their own physical offset, as StoreReader returns them."""
-        path, queues, columns = str(self._piece.location), self._queues, self._room.columns
-        numbers = queues.numbers(chunk, columns, count)
-        wanted = queues.wanted(numbers, columns, position)
-        batch = LogBatch(path, position, chunk, columns, count, numbers, queues.topics).take(wanted)
-        right = batch.row(codes.PHY_OFFSET) == batch.row(codes.POS) + position
+        path, queues, columns = str(self._piece.location), self._queues, records.columns
+        numbers = queues.numbers(records.buffer, columns, records.count)
+        wanted = queues.wanted(numbers, columns, records.base)
+        batch = LogBatch(path, records.base, records.buffer, columns, records.count, numbers, queues.topics)
+        batch = batch.take(wanted)
+        right = batch.row(codes.PHY_OFFSET) == batch.row(codes.POS) + batch.base
         if not right.all():
-            wrong = batch.row(codes.POS)[~right] + position
+            wrong = batch.row(codes.POS)[~right] + batch.base
             more = f"; so do {len(wrong) - 1} more, up to offset {int(wrong[-1])}" if len(wrong) > 1 else ""
             self._lose(CorruptRecordError(path, int(wrong[0]), f"it says that it lies elsewhere{more}"))
             batch = batch.take(right)
@@ -264,14 +191,15 @@ class _PieceReader:
             self._lose(CorruptRecordError(batch.path, int(batch.row(codes.PHY_OFFSET)[at]), why))
         return batch.take(~np.isin(np.arange(batch.count), list(doubles))) if doubles else batch
 
-    def _pass_over(self, error: StoreError, position: int) -> int:
-        """The start of the next record. Raises ``error``, or logs it with the skipped range."""
+    def _skip_damage(self, error: StoreError, source: RangeSource, position: int) -> int:
+        """The position of the next record. Raises ``error``, or logs it with the skipped range."""
         if self._fail:
             raise error
-        found = next_record(self._piece, position + 1)
+        found = next_record(source, position + 1).position
+        found = source.size if found is None else found
         _LOGGER.warning(
             "failOnDataLoss=false, going on behind: %s; passed over are the physical offsets %d to %d",
-            *(error, position, found - 1),
+            *(error, source.base + position, source.base + found - 1),
         )
         return found
 

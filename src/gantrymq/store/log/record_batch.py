@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from gantrymq.format.properties import CRC_PROPERTY_SIZE
 from gantrymq.format.record import PHY_OFFSET_AT, CheckCRC, encode_crc
-from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import Bytes
 from gantrymq.kernels import api, codes
 from gantrymq.kernels.api import digest, scan
@@ -177,15 +176,6 @@ _CHECKS = {
     CheckCRC.BODY: codes.CHECK_BODY,
     CheckCRC.WHOLE_RECORD: codes.CHECK_WHOLE_RECORD,
 }
-_STOPS = {
-    codes.STOP_BLANK: StopReason.BLANK,
-    codes.STOP_ZEROS: StopReason.ZEROS,
-    codes.STOP_HALF: StopReason.HALF,
-    codes.STOP_MAGIC: StopReason.MAGIC,
-    codes.STOP_SIZE: StopReason.SIZE,
-    codes.STOP_CRC: StopReason.CRC,
-    codes.STOP_NO_BLANK: StopReason.NO_BLANK,
-}
 
 
 class Scanned(NamedTuple):
@@ -216,17 +206,12 @@ def check_code(check: CheckCRC) -> int:
     return _CHECKS[check]
 
 
-def stop_reason(code: int) -> StopReason:
-    """The reason that a stop code of a kernel stands for; NONE where what was asked for was done."""
-    return _STOPS.get(code, StopReason.NONE)
-
-
 class RecordScan:
-    """Records and nothing else. ``check`` is one of the kernels' CHECK codes."""
+    """Records without a digest. ``check`` is one of the kernels' CHECK codes. ``sets`` batches live."""
 
-    def __init__(self, check: int, batch_records: int = BATCH_RECORDS) -> None:
+    def __init__(self, check: int, batch_records: int = BATCH_RECORDS, sets: int = SETS) -> None:
         self._check = check
-        self._columns = tuple(new_columns(batch_records) for _ in range(SETS))
+        self._columns = tuple(new_columns(batch_records) for _ in range(sets))
         self._turn = 0
 
     def begin_again(self) -> None:
@@ -237,7 +222,7 @@ class RecordScan:
         """See :class:`Scan`."""
         columns = self._columns[self._turn]
         count, code, position = scan(buffer, start, stop, limit, self._check, columns)
-        self._turn = (self._turn + bool(count)) % SETS
+        self._turn = (self._turn + bool(count)) % len(self._columns)
         return Scanned(RecordBatch(base, buffer, columns, count), code, position)
 
 

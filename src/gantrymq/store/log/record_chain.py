@@ -30,7 +30,7 @@ from gantrymq.fs.holes import HasHoles, data_end
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import find_record, scan
 from gantrymq.kernels.arrays import new_columns, read_only
-from gantrymq.store.log.record_batch import RecordBatch, Scan, stop_reason
+from gantrymq.store.log.record_batch import RecordBatch, Scan
 from gantrymq.store.log.scan_ahead import ScanAhead
 
 _HEAD = struct.Struct(">iI")
@@ -39,6 +39,20 @@ _SEARCH_BYTES = 4 << 20
 _SEARCHED_HEAD_BYTES = PHY_OFFSET_AT + 8  # what find_record looks at
 _LENGTH_BYTES = 4
 _PAGE_BYTES = 4096
+_STOPS = {
+    codes.STOP_BLANK: StopReason.BLANK,
+    codes.STOP_ZEROS: StopReason.ZEROS,
+    codes.STOP_HALF: StopReason.HALF,
+    codes.STOP_MAGIC: StopReason.MAGIC,
+    codes.STOP_SIZE: StopReason.SIZE,
+    codes.STOP_CRC: StopReason.CRC,
+    codes.STOP_NO_BLANK: StopReason.NO_BLANK,
+}
+
+
+def stop_reason(code: int) -> StopReason:
+    """The reason that a stop code of a kernel stands for; NONE where what was asked for was done."""
+    return _STOPS.get(code, StopReason.NONE)
 
 
 class Window(NamedTuple):
@@ -80,7 +94,8 @@ class RecordChain:
     Iterate over the batches, none of which is empty. ``position`` is behind the last one. When the iteration has ended,
     ``stop`` is why: NONE at ``stop_at``, else what stands at ``position``; ``head`` is what that says of itself (its
     size, signed, and its magic code; zeros where the file has no room for them). A batch lives as long as ``scan``
-    says. Raises what the source raises, and the error with which a window ends.
+    says. Raises what the source raises. If a window ends early and no record in front of its end is left, ``stop`` is
+    UNREADABLE and ``error`` is that of the window.
 
     ``ahead`` scans parts of the file before their turn comes; the owner of the chain has let it begin. ``cuts_holes``:
     a window ends where the file's last hole begins, which is not worth reading.
@@ -98,6 +113,7 @@ class RecordChain:
     ) -> None:
         self.position = start
         self.stop = StopReason.NONE
+        self.error: StoreError | None = None
         self.head = (0, 0)
         self._source = source
         self._scan = scan
@@ -107,7 +123,7 @@ class RecordChain:
 
     def go_on_at(self, position: int) -> None:
         """Iterate again from ``position``, where a record begins."""
-        self.position, self.stop = position, StopReason.NONE
+        self.position, self.stop, self.error, self.head = position, StopReason.NONE, None, (0, 0)
 
     def __iter__(self) -> Iterator[RecordBatch]:
         """The batches up to the first thing that is no record."""
@@ -133,7 +149,8 @@ class RecordChain:
             if batch.count:
                 return batch
             if error is not None:
-                raise error
+                self.stop, self.error = StopReason.UNREADABLE, error
+                return None
             if got - position >= BLANK_SIZE:
                 self.head = _HEAD.unpack_from(buffer.data, position - origin)
             elif got == source.size:
