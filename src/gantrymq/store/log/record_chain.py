@@ -1,15 +1,18 @@
 """The records of one commit log file, each of which begins where the one before ends.
 
-:class:`RecordChain` reads forward to the first thing that is no record, and says what stands there: it alone turns a
-kernel's stop code into a :class:`~gantrymq.format.stop_reason.StopReason`. :func:`next_record` finds the place where a
-log goes on behind damage. Both read any :class:`LogSource`. Their users decide what a stop means:
+Everything that reads a log forward reads a :class:`RecordChain`. It stops at the first thing that is no record and says
+what stands there: it alone turns a kernel's stop code into a :class:`~gantrymq.format.stop_reason.StopReason`.
+:func:`next_record` finds where a log continues after damage. Both read any :class:`LogSource`. The users differ in what
+they do at a stop:
 
 - :class:`~gantrymq.store.log.log_scanner.LogScanner` reads the mapped files of a store and ends at the first stop that
-  is not a blank. Recovery, dispatch and Spark's planning use it.
-- :class:`~gantrymq.store.log.log_reader.LogFileReader` reads a whole file, whatever is in it. The tools use it.
+  is not a blank. Recovery and dispatch use it. Dispatch aims it again for each batch.
+- :class:`~gantrymq.store.log.log_reader.LogFileReader` reads a whole file as events, damage included. The tools use it.
+- ``gantrymq store log`` shows the blanks too, and continues only after bytes that the disk cannot read.
+- Spark's executors (``spark/read/log.py``) and its tail of a log (``spark/plan/log_tail.py``) read ranges.
 
-:class:`~gantrymq.store.log.scan_ahead.ScanAhead` looks for records in the middle of a file too, but only as a guess
-that the chain then confirms.
+:class:`~gantrymq.store.log.scan_ahead.ScanAhead` also looks for records in the middle of a file, but only as a guess
+that the chain confirms.
 
 Thread rule: a chain and its source belong to one thread.
 """
@@ -35,7 +38,7 @@ from gantrymq.store.log.scan_ahead import ScanAhead
 
 _HEAD = struct.Struct(">iI")
 _MAGICS = (MAGIC_V1, MAGIC_V2)
-_SEARCH_BYTES = 4 << 20
+_SEARCH_BYTES = 4 << 20  # of one window; more than a page
 _SEARCHED_HEAD_BYTES = PHY_OFFSET_AT + 8  # what find_record looks at
 _LENGTH_BYTES = 4
 _PAGE_BYTES = 4096
@@ -56,10 +59,10 @@ def stop_reason(code: int) -> StopReason:
 
 
 class Window(NamedTuple):
-    """Bytes of a file in memory: the byte at position p is ``buffer[p - origin]``, for p in front of ``end``.
+    """Bytes of a file in memory: the byte at position p is ``buffer[p - origin]``, for p before ``end``.
 
-    ``origin`` is a multiple of SECTOR, as a batch needs it. Positions count from the file's begin. ``error`` is why the
-    window ends earlier than it was asked for.
+    ``origin`` is a multiple of SECTOR, as a batch needs it. Positions count from the beginning of the file. ``error``
+    is why the window ends before the requested end.
     """
 
     buffer: Bytes
@@ -69,9 +72,9 @@ class Window(NamedTuple):
 
 
 class LogSource(HasHoles, Protocol):
-    """The bytes of one log file, as a reader asks for them.
+    """The bytes of one log file, read in windows.
 
-    ``base`` is the physical offset of its first byte, ``size`` how many bytes may hold records, ``window_bytes`` how
+    ``base`` is the physical offset of the first byte, ``size`` how many bytes may hold records, ``window_bytes`` how
     many are read at once.
     """
 
@@ -80,10 +83,10 @@ class LogSource(HasHoles, Protocol):
     window_bytes: int
 
     def read(self, position: int, end: int, *, is_search: bool = False) -> Window:
-        """The bytes [position, end), which lie within the file. A window lives as long as a batch does.
+        """The bytes [position, end), which lie within the file. A window lives as long as a batch of the scan does.
 
-        Where the disk does not give back a byte, a source gives zeros, raises an error, or ends the window in front of
-        it with that error. ``is_search``: bring nothing behind ``end`` into memory; the window does not end early.
+        If the disk cannot read a byte, a source returns zeros, raises an error, or ends the window before that byte,
+        with the error. ``is_search``: load nothing after ``end``, and do not end the window early.
         """
         ...
 
@@ -91,14 +94,14 @@ class LogSource(HasHoles, Protocol):
 class RecordChain:
     """The records of ``source`` from ``start`` to ``stop_at``, both positions in the file, as ``scan`` reads them.
 
-    Iterate over the batches, none of which is empty. ``position`` is behind the last one. When the iteration has ended,
-    ``stop`` is why: NONE at ``stop_at``, else what stands at ``position``; ``head`` is what that says of itself (its
-    size, signed, and its magic code; zeros where the file has no room for them). A batch lives as long as ``scan``
-    says. Raises what the source raises. If a window ends early and no record in front of its end is left, ``stop`` is
-    UNREADABLE and ``error`` is that of the window.
+    Iterate over the batches; none is empty. ``position`` is after the last one. After the iteration ``stop`` is why it
+    ended: NONE at ``stop_at``, else what stands at ``position``. ``head`` holds the first two numbers there, the size
+    (signed) and the magic code; zeros if the file is too short for them. If the disk cannot read what stands there,
+    ``stop`` is UNREADABLE and ``error`` is that of the window. A batch lives as long as ``scan`` says. Raises what the
+    source raises.
 
-    ``ahead`` scans parts of the file before their turn comes; the owner of the chain has let it begin. ``cuts_holes``:
-    a window ends where the file's last hole begins, which is not worth reading.
+    ``ahead`` scans parts of the file in advance; the owner of the chain has called its ``begin``. ``cuts_holes``: a
+    window ends where the hole at its end begins, because a hole is not worth reading.
     """
 
     def __init__(
@@ -122,7 +125,7 @@ class RecordChain:
         self._cuts_holes = cuts_holes
 
     def go_on_at(self, position: int) -> None:
-        """Iterate again from ``position``, where a record begins."""
+        """Prepare the next iteration, from ``position`` on."""
         self.position, self.stop, self.error, self.head = position, StopReason.NONE, None, (0, 0)
 
     def __iter__(self) -> Iterator[RecordBatch]:
@@ -162,7 +165,7 @@ class RecordChain:
             end = needed
 
     def _end_needed(self, got: int) -> int:
-        """Up to where bytes are needed to judge what stands at ``position``, of which those up to ``got`` are there."""
+        """The end of the bytes that are needed to judge what stands at ``position``; those up to ``got`` are there."""
         rest, (size, magic) = self._source.size - self.position, self.head
         if got - self.position < min(BLANK_SIZE, rest):
             return self.position + min(BLANK_SIZE, rest)
@@ -170,15 +173,16 @@ class RecordChain:
 
     def _reason(self, code: int) -> StopReason:
         size, magic = self.head
-        if magic == MAGIC_BLANK:  # the bytes behind it are not read
+        if magic == MAGIC_BLANK:  # the scan judged it by a window that may end within it
             return StopReason.BLANK if size <= self._source.size - self.position else StopReason.SIZE
         return stop_reason(code)
 
 
 class NextRecord(NamedTuple):
-    """Where the next whole record begins, None where there is none, and behind the last byte in front that is no zero.
+    """The position of the next whole record, None if there is none.
 
-    ``written_end`` is where the search began if all bytes are zeros.
+    ``written_end`` is then after the last byte that is not zero, or where the search began. Otherwise it is
+    ``position``.
     """
 
     position: int | None
@@ -188,10 +192,10 @@ class NextRecord(NamedTuple):
 def next_record(
     source: LogSource, begin: int, accepts: Callable[[int, int], bool] = lambda _position, _size: True
 ) -> NextRecord:
-    """The first whole record of ``source`` that begins at ``begin`` or behind it.
+    """Search for the first whole record of ``source`` at or after position ``begin``.
 
-    A record is whole if its parts add up, its body has the CRC that it says, it says that it lies there, and
-    ``accepts(position, size)`` says so too. Bytes that the disk does not give back count as the source gives them.
+    A record is whole if its parts add up, its body matches its CRC, it carries its own physical offset, and
+    ``accepts(position, size)`` is True.
     """
     at = written = begin
     # The first bytes of a record may be zeros, those of its length, and so the end of a hole.
@@ -211,7 +215,7 @@ def next_record(
         if found == len(chunk):
             at = end if end < stop or end == source.size else end - _SEARCHED_HEAD_BYTES + 1
         elif (size := _whole_size(source, at + found)) and accepts(at + found, size):
-            return NextRecord(at + found, written)
+            return NextRecord(at + found, at + found)
         else:
             at += found + 1
     return NextRecord(None, written)
