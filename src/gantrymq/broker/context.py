@@ -18,6 +18,8 @@ from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.persistence import ConfigPersistence
 from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.tables.topics import TopicConfigManager
+from gantrymq.broker.transactions.decisions import Decisions
+from gantrymq.broker.transactions.metrics import TransactionMetrics
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.remoting.transport.channel import Channel
@@ -45,6 +47,8 @@ class BrokerContext:
     store_stats: StoreStatsService
     holds: PullRequestHoldService
     puts: PutQueue
+    decisions: Decisions
+    transaction_metrics: TransactionMetrics
     kept: ConfigPersistence
     outer: BrokerOuterAPI
     access: AccessControl | None

@@ -49,10 +49,11 @@ MIXED_TOPICS = frozenset(
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+TRANS_GROUP = SYSTEM_GROUP_PREFIX + "TRANS"  # its offsets say how far transactions are decided
 # The groups that exist on every broker (SubscriptionGroupManager.init).
 FIRST_GROUPS = (
     *(TOOLS_GROUP, "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL"),
-    *("CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_RMQ_SYS_TRANS"),
+    *("CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", TRANS_GROUP),
 )
 PREDEFINED_GROUPS = frozenset(
     {

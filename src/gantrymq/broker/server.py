@@ -37,11 +37,17 @@ from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.persistence import (
     SUBSCRIPTION_GROUP,
     TOPICS,
+    TRANSACTION_METRICS,
     ConfigPersistence,
     KeptTable,
 )
 from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.tables.topics import TopicConfigManager
+from gantrymq.broker.transactions.check import TICK_MS, TransactionalMessageCheckService
+from gantrymq.broker.transactions.decisions import Decisions
+from gantrymq.broker.transactions.metrics import TransactionMetrics
+from gantrymq.broker.transactions.op_batches import OpBatches
+from gantrymq.broker.transactions.producer_check import ProducerCheck
 from gantrymq.clock import Clock, SystemClock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import GantrymqError
@@ -50,6 +56,7 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels.loader import library
 from gantrymq.logs import get_logger
+from gantrymq.model.host import Host
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.client import RemotingClient
 from gantrymq.remoting.transport.dispatcher import RequestHook
@@ -150,6 +157,7 @@ class BrokerServer:
         self.topics = TopicConfigManager(config, clock, self._topics_changed)
         self.groups = SubscriptionGroupManager(config, clock)
         self.offsets = ConsumerOffsetManager(config, clock)
+        self.transaction_metrics = TransactionMetrics(clock)
         self.kept = ConfigPersistence(
             self._fs,
             self._path / "config",
@@ -157,6 +165,7 @@ class BrokerServer:
                 KeptTable(TOPICS, self.topics),
                 KeptTable(SUBSCRIPTION_GROUP, self.groups),
                 KeptTable(CONSUMER_OFFSET, self.offsets),
+                KeptTable(TRANSACTION_METRICS, self.transaction_metrics, is_dispensable=True),
             ],
         )
         self.kept.load()
@@ -205,6 +214,20 @@ class BrokerServer:
 
     def _make_context(self) -> None:
         self.puts = PutQueue(self.store, self.config, self.store_stats)
+        self._ops = OpBatches(self.config, self._clock, self.puts, Host.parse(self.address))
+        decisions = Decisions(self._ops)
+        self._transaction_check = TransactionalMessageCheckService(
+            self.config,
+            self._clock,
+            self.store,
+            self.topics,
+            self.offsets,
+            self.puts,
+            self._ops,
+            decisions,
+            self.transaction_metrics,
+            ProducerCheck(self.config, self.producers).ask,
+        )
         context = BrokerContext(
             config=self.config,
             clock=self._clock,
@@ -220,6 +243,8 @@ class BrokerServer:
             store_stats=self.store_stats,
             holds=self.holds,
             puts=self.puts,
+            decisions=decisions,
+            transaction_metrics=self.transaction_metrics,
             kept=self.kept,
             outer=self.outer,
             access=self._acl,
@@ -253,6 +278,8 @@ class BrokerServer:
         schedule.every("configuration", lambda: config.broker.flush_consumer_offset_interval_ms, self.kept.save_all)
         schedule.every("silent clients", lambda: _SCAN_INTERVAL_MS, self._expire_clients)
         schedule.every("statistics", lambda: SAMPLE_MS, self._sample_stats)
+        schedule.every("op messages", lambda: config.broker.transaction_op_batch_interval_ms, self._ops.write_all)
+        schedule.every("transactions", lambda: TICK_MS, self._transaction_check.run_if_due)
         if self._acl is not None:
             schedule.every("access control", lambda: WATCH_INTERVAL_MS, self._acl.reload)
         schedule.every("rates", lambda: _RATE_SAMPLE_MS, self._sample_rates)
@@ -298,14 +325,26 @@ class BrokerServer:
         self.holds.stop()
         await self._server.close()
         await self.dispatcher.drain()
-        while not self.puts.is_idle:
-            await asyncio.sleep(0.001)
+        await self._settle_puts()
+        await self._write_ops()
         if self._answers:
             await asyncio.wait(self._answers)
         await self.kept.save_all()
         self.kept.close()
         await self._client.close()
         await asyncio.get_running_loop().run_in_executor(None, self.store.close)
+
+    async def _settle_puts(self) -> None:
+        while not self.puts.is_idle:
+            await asyncio.sleep(0.001)
+
+    async def _write_ops(self) -> None:
+        """Name all decided half messages in op messages, or the next start checks them again."""
+        left = 0
+        while self._ops.count not in (0, left):  # the same number: the store takes nothing more
+            left = self._ops.count
+            self._ops.write_all()
+            await self._settle_puts()
 
     async def abandon(self) -> None:
         """End as a killed process ends: connections break, no peer is notified, no table is saved.

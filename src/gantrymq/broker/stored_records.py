@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 
+from gantrymq.broker import names
 from gantrymq.errors import RemotingError
 from gantrymq.kernels.codes import CHECK_OFF
-from gantrymq.model.message import StoredMessage
+from gantrymq.model.message import PROPERTY_REAL_TOPIC, StoredMessage
 from gantrymq.store.log.log_scanner import LogScanner
 from gantrymq.store.log.record_batch import RecordScan
 from gantrymq.store.message_store import MessageStore
@@ -41,6 +42,13 @@ class StoredRecords:
         """The topic of the record at an offset, real or not; None if there is no record."""
         message = self._store.message_at(phy_offset)
         return message.topic if message is not None else None
+
+    def real_topic_at(self, phy_offset: int) -> str | None:
+        """The topic that the half message of a transaction at an offset is for, real or not; None without one."""
+        message = self._store.message_at(phy_offset)
+        if message is None or message.topic != names.TRANS_HALF_TOPIC:
+            return None
+        return message.properties.get(PROPERTY_REAL_TOPIC)
 
     def record_of(self, message: StoredMessage) -> memoryview | None:
         """The bytes of a message's record, or None if it is deleted."""

@@ -128,10 +128,19 @@ def _locks(body: type[LockBatchRequestBody | UnlockBatchRequestBody]) -> Permiss
     return Permission(needs)
 
 
-def _end_transaction(request: RemotingCommand) -> Iterator[Need]:
-    topic = request.read(EndTransactionRequestHeader).topic
-    if topic:
-        yield _topic(topic, PUB)
+def end_transaction(real_topic_at: Callable[[int], str | None]) -> Permission:
+    """PUB on the topic that the half message at the offset is for, and on the one that the request names.
+
+    An answer to a check names RMQ_SYS_TRANS_HALF_TOPIC. ``real_topic_at`` is None where there is no half message.
+    """
+
+    def needs(request: RemotingCommand) -> Iterator[Need]:
+        asked = request.read(EndTransactionRequestHeader)
+        for topic in {asked.topic, real_topic_at(asked.commit_log_offset)}:
+            if topic and topic != names.TRANS_HALF_TOPIC:
+                yield _topic(topic, PUB)
+
+    return Permission(needs)
 
 
 def send_back(topic_at: Callable[[int], str | None]) -> Permission:
@@ -155,7 +164,6 @@ UNREGISTER_CLIENT = Permission(_unregister)
 CHECK_CLIENT_CONFIG = Permission(_check_client)
 QUERY_ASSIGNMENT = Permission(_assignment)
 LOCK_BATCH_MQ, UNLOCK_BATCH_MQ = _locks(LockBatchRequestBody), _locks(UnlockBatchRequestBody)
-END_TRANSACTION = Permission(_end_transaction)
 
 
 def _group(name: str) -> Need:

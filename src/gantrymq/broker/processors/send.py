@@ -26,6 +26,8 @@ from gantrymq.broker.sessions.queue_locks import RebalanceLockManager
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.tables.topics import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfigManager, being_deleted, describe
+from gantrymq.broker.transactions.half_messages import can_be_put_back, half_message
+from gantrymq.broker.transactions.metrics import TransactionMetrics
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.record import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH_V1
@@ -84,11 +86,12 @@ class Refusal(Exception):
 class _Sent:
     """What the answer to a send needs."""
 
-    __slots__ = ("channel", "queue_id", "request", "topic", "transaction_id")
+    __slots__ = ("channel", "is_half", "queue_id", "request", "topic", "transaction_id")
 
     def __init__(self, channel: Channel, request: RemotingCommand, topic: str, queue_id: int) -> None:
         self.channel, self.request, self.topic, self.queue_id = channel, request, topic, queue_id
         self.transaction_id: str | None = None
+        self.is_half = False
 
 
 class SendMessageProcessor:
@@ -107,12 +110,14 @@ class SendMessageProcessor:
         locks: RebalanceLockManager,
         puts: PutQueue,
         stats: BrokerStatsManager,
+        transactions: TransactionMetrics,
         disk_ratio: Callable[[], float],
         answer: Callable[[Channel, Sequence[bytes], str], None],
     ) -> None:
         self._config, self._clock = config, clock
         self._topics, self._groups, self._locks = topics, groups, locks
         self._puts, self._stats, self._disk_ratio, self._answer = puts, stats, disk_ratio, answer
+        self._transactions = transactions
         self._quiet_until_ms = 0
         self._ids = UniqueIds(Host.parse(f"{config.broker.broker_ip1}:0").ip)
 
@@ -194,24 +199,32 @@ class SendMessageProcessor:
         if (wanted := priority(properties)) >= 0:
             sent.queue_id = min(wanted, topic.write_queue_nums - 1)
         level = delay_level(properties)
+        is_back = (header.reconsume_times or 0) > 0 and level > 0  # a client before 4.6.1 sends TRAN_MSG back, too
+        sent.is_half = properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true" and not is_back
         self._warn_of_no_queue(sent, header)
-        self._refuse_what_is_off(properties, header, level, sent.request.body)
-        return AppendableMessage(
-            Message(
-                topic_name,
-                sent.request.body,
-                sent.queue_id if topic_name == header.topic else 0,
-                properties=properties,
-                # A message that enters no queue is not delayed either.
-                delay_level=level if is_consumable(header.sys_flag) else 0,
-                flag=header.flag,
-                sys_flag=sys_flag(header, topic),
-                born_timestamp_ms=header.born_timestamp,
-                born_host=Host.parse(sent.channel.address),
-                reconsume_times=header.reconsume_times or 0,
-                wait_store_msg_ok=properties.get(PROPERTY_WAIT, "true").lower() == "true",
-            )
+        self._refuse_what_is_off(sent, properties, header, level)
+        message = Message(
+            topic_name,
+            sent.request.body,
+            sent.queue_id if topic_name == header.topic else 0,
+            properties=properties,
+            # A message that enters no queue is not delayed either.
+            delay_level=level if is_consumable(header.sys_flag) else 0,
+            flag=header.flag,
+            sys_flag=sys_flag(header, topic),
+            born_timestamp_ms=header.born_timestamp,
+            born_host=Host.parse(sent.channel.address),
+            reconsume_times=header.reconsume_times or 0,
+            wait_store_msg_ok=properties.get(PROPERTY_WAIT, "true").lower() == "true",
         )
+        return AppendableMessage(self._half(message) if sent.is_half else message)
+
+    def _half(self, message: Message) -> Message:
+        """The half message of one that was sent; raises Refusal where no check could put it back."""
+        half = half_message(message)
+        if not can_be_put_back(half):
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
+        return half
 
     def _passthrough(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> WireMessage | None:
         """The message with its properties as in the request. None if the store must process it."""
@@ -278,22 +291,23 @@ class SendMessageProcessor:
     def _warn_of_no_queue(self, sent: _Sent, header: SendHeader) -> None:
         """Log that a message is acknowledged but enters no queue, as in RocketMQ; at most once a minute.
 
-        RocketMQ's clients send such a sysFlag only with TRAN_MSG, which is rejected.
+        RocketMQ's clients send such a sysFlag only with TRAN_MSG.
         """
         now_ms = monotonic_ms(self._clock)
-        if not is_consumable(header.sys_flag) and now_ms >= self._quiet_until_ms:
+        if not is_consumable(header.sys_flag) and not sent.is_half and now_ms >= self._quiet_until_ms:
             self._quiet_until_ms = now_ms + _WARNING_INTERVAL_MS
             text = "a message with the sysFlag of a transaction and without TRAN_MSG is stored in no queue"
             log.warning(text, topic=header.topic, sys_flag=header.sys_flag, producer=sent.channel.address)
 
-    def _refuse_what_is_off(self, properties: dict[str, str], header: SendHeader, level: int, body: bytes) -> None:
-        is_back = (header.reconsume_times or 0) > 0 and level > 0
-        if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true" and not is_back:
+    def _refuse_what_is_off(self, sent: _Sent, properties: dict[str, str], header: SendHeader, level: int) -> None:
+        if sent.is_half and self._config.broker.reject_transaction_message:
             ip = self._config.broker.broker_ip1
             raise Refusal(ResponseCode.NO_PERMISSION, f"the broker[{ip}] sending transaction message is forbidden")
-        if is_illegal(body, properties, header.sys_flag):
+        if is_illegal(sent.request.body, properties, header.sys_flag):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
         timed = [name for name in TIMER_PROPERTIES if name in properties]
+        if sent.is_half and (timed or level > 0):
+            raise Refusal(ResponseCode.MESSAGE_ILLEGAL, "Transactional messages do not support delayed delivery")
         if timed and level > 0:
             for name in timed:
                 del properties[name]
@@ -351,6 +365,8 @@ class SendMessageProcessor:
     def _stored(self, sent: _Sent, result: PutMessageResult | None, busy: str | None) -> None:
         if result is not None and result.phy_offset >= 0:
             self._stats.put(result.topic, result.count, result.size_bytes)
+            if sent.is_half:
+                self._transactions.add(sent.topic, 1)
         if not sent.request.flag & ONEWAY_FLAG:
             self._answer(sent.channel, self._frame(sent, result, busy), sent.topic)
 

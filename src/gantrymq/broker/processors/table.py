@@ -16,7 +16,6 @@ from gantrymq.broker.acl.access_control import (
     ADMINISTRATORS,
     ANY_ACCOUNT,
     CHECK_CLIENT_CONFIG,
-    END_TRANSACTION,
     HEART_BEAT,
     LOCK_BATCH_MQ,
     QUERY_ASSIGNMENT,
@@ -24,6 +23,7 @@ from gantrymq.broker.acl.access_control import (
     UNREGISTER_CLIENT,
     Permission,
     consume,
+    end_transaction,
     look,
     read,
     send,
@@ -39,6 +39,7 @@ from gantrymq.broker.processors.admin_stats import StatsAdminProcessor
 from gantrymq.broker.processors.admin_topics import TopicAdminProcessor
 from gantrymq.broker.processors.assignment import LockProcessor, QueryAssignmentProcessor
 from gantrymq.broker.processors.clients import ClientManageProcessor
+from gantrymq.broker.processors.end_transaction import EndTransactionProcessor
 from gantrymq.broker.processors.offsets import ConsumerManageProcessor, QueueOffsetProcessor
 from gantrymq.broker.processors.pull import PullMessageProcessor
 from gantrymq.broker.processors.query import QueryMessageProcessor
@@ -101,11 +102,6 @@ _ANSWERS = {
     RequestCode.GET_TIMER_METRICS: (ResponseCode.SYSTEM_ERROR, "The timer message store is null"),
     RequestCode.SWITCH_TIMER_ENGINE: (ResponseCode.INVALID_PARAMETER, "broker timerWheelEnable is false"),
     RequestCode.RECALL_MESSAGE: (ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"),
-    RequestCode.END_TRANSACTION: (ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed"),
-    RequestCode.RESUME_CHECK_HALF_MESSAGE: (
-        ResponseCode.SYSTEM_ERROR,
-        "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC.",
-    ),
     RequestCode.GET_BROKER_EPOCH_CACHE: (ResponseCode.SYSTEM_ERROR, "this request only for controllerMode "),
     RequestCode.NOTIFY_BROKER_ROLE_CHANGED: (ResponseCode.SUCCESS, None),
     RequestCode.RESET_MASTER_FLUSH_OFFSET: (ResponseCode.SUCCESS, None),
@@ -152,7 +148,6 @@ def disabled_features(config: LiveConfig) -> dict[int, Route]:
         **pop,
         # Its body, which has the groups, is not decoded.
         RequestCode.BATCH_ACK_MESSAGE: Route(refuse_pop, ADMINISTRATORS),
-        RequestCode.END_TRANSACTION: Route(refuse, END_TRANSACTION),
         RequestCode.RECALL_MESSAGE: Route(refuse, send(RecallMessageRequestHeader)),
     }
 
@@ -325,6 +320,7 @@ def send_processor(context: BrokerContext) -> SendMessageProcessor:
         context.locks,
         context.puts,
         context.stats,
+        context.transaction_metrics,
         lambda: context.store.disk_used_ratio,
         context.answer,
     )
@@ -332,7 +328,13 @@ def send_processor(context: BrokerContext) -> SendMessageProcessor:
 
 def routes(context: BrokerContext, sends: SendMessageProcessor) -> dict[int, Route]:
     """The whole table: processor and permission by request code."""
-    return {**admin_routes(context), **_messages(context, sends), **_consumers(context), **_queues(context)}
+    return {
+        **admin_routes(context),
+        **_messages(context, sends),
+        **_transactions(context),
+        **_consumers(context),
+        **_queues(context),
+    }
 
 
 def dispatcher(
@@ -409,6 +411,27 @@ def _messages(context: BrokerContext, sends: SendMessageProcessor) -> dict[int, 
         RequestCode.CONSUMER_SEND_MSG_BACK: Route(sent_back, send_back(context.records.topic_at)),
         RequestCode.PULL_MESSAGE: Route(pull, may_pull),
         RequestCode.LITE_PULL_MESSAGE: Route(pull, may_pull),
+    }
+
+
+def _transactions(context: BrokerContext) -> dict[int, Route]:
+    processor = EndTransactionProcessor(
+        context.config,
+        context.clock,
+        context.topics,
+        context.records.queued,
+        context.puts,
+        context.stats,
+        context.decisions,
+        context.transaction_metrics,
+        context.access,
+    )
+    caught_up = DispatchCatchUp(context.store)  # a half message counts where its queue points to it
+    return {
+        RequestCode.END_TRANSACTION: Route(
+            caught_up.before(processor.end), end_transaction(context.records.real_topic_at)
+        ),
+        RequestCode.RESUME_CHECK_HALF_MESSAGE: Route(caught_up.before(processor.resume), ADMINISTRATORS),
     }
 
 

@@ -15,6 +15,7 @@ from gantrymq.remoting.command import RemotingCommand
 
 MAX_GROUPS = 1_000  # limit for the memberships of one connection, in producer groups and in consumer groups
 MAX_MEMBERS = 100_000  # limit for all connections, for producers and for consumers: 600 bytes each
+MAX_UNREAD_BYTES = 1 << 20  # a connection with more is not asked about transactions
 
 
 class Connected(Protocol):
@@ -23,6 +24,11 @@ class Connected(Protocol):
     @property
     def address(self) -> str:
         """The other end, ``ip:port``."""
+        ...
+
+    @property
+    def unread_bytes(self) -> int:
+        """How much waits for the other end to read it."""
         ...
 
     def invoke_oneway(self, command: RemotingCommand) -> None:
@@ -115,6 +121,7 @@ class ProducerManager:
         self._groups: dict[str, dict[Connected, ClientChannel]] = {}
         self._clients: dict[str, dict[tuple[str, Connected], ClientChannel]] = {}  # by client id; the newest is last
         self._members = Memberships(self.channel_closed, close)
+        self._turn = 0
 
     @property
     def groups(self) -> Mapping[str, Mapping[Connected, ClientChannel]]:
@@ -146,6 +153,19 @@ class ProducerManager:
     def find(self, client_id: str) -> ClientChannel | None:
         """The client with this id in any group, on its newest connection (findChannel)."""
         return next(reversed(self._clients.get(client_id, {}).values()), None)
+
+    def next_channel(self, group: str) -> Connected | None:
+        """A connection of a group, each in its turn, that reads what it is sent; None without one.
+
+        (getAvailableChannel)
+        """
+        channels = list(self._groups.get(group, ()))
+        self._turn += 1
+        begin = self._turn % len(channels) if channels else 0
+        for channel in (*channels[begin:], *channels[:begin]):
+            if channel.unread_bytes < MAX_UNREAD_BYTES:
+                return channel
+        return None
 
     def unregister(self, group: str, channel: Connected) -> None:
         """Remove a producer that unregisters."""

@@ -28,6 +28,7 @@ from gantrymq.store.config_files import ConfigFile, table_problems
 
 TOPICS = "topics.json"
 SUBSCRIPTION_GROUP = "subscriptionGroup.json"
+TRANSACTION_METRICS = "transactionMetrics"
 
 log = get_logger("gantrymq.broker")
 
@@ -50,10 +51,11 @@ class Table(Protocol):
 
 
 class KeptTable(NamedTuple):
-    """A table and the name of its file."""
+    """A table and the name of its file. A start with a damaged file of a table ``is_dispensable`` begins without it."""
 
     name: str
     table: Table
+    is_dispensable: bool = False
 
 
 class ConfigPersistence:
@@ -62,6 +64,7 @@ class ConfigPersistence:
     def __init__(self, fs: FileSystem, directory: Path, tables: Sequence[KeptTable]) -> None:
         self._files = {one.name: ConfigFile(fs, directory / one.name) for one in tables}
         self._tables = {one.name: one.table for one in tables}
+        self._dispensable = {one.name for one in tables if one.is_dispensable}
         self._saved = {one.name: one.table.edits for one in tables}
         self._writer = ThreadPoolExecutor(1, "ConfigPersistence")
         self._locks = {one.name: asyncio.Lock() for one in tables}
@@ -73,7 +76,12 @@ class ConfigPersistence:
         overwrite the operator's edits at the next save.
         """
         for name, file in self._files.items():
-            _load(self._tables[name], file)
+            try:
+                _load(self._tables[name], file)
+            except StoreError as error:
+                if name not in self._dispensable:
+                    raise
+                log.warning("a configuration file cannot be used, and the broker starts without it", reason=str(error))
 
     def is_saved(self, name: str) -> bool:
         """Whether the file has the current table."""

@@ -118,3 +118,25 @@ class SendMessageResponseHeader(CommandHeader, kw_only=True):
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
     recall_handle: str | None = None
+
+
+class CheckTransactionStateRequestHeader(RpcHeader, kw_only=True):
+    """CHECK_TRANSACTION_STATE, from a broker to a producer."""
+
+    code: ClassVar[int] = RequestCode.CHECK_TRANSACTION_STATE
+
+    topic: str | None = None
+    tran_state_table_offset: Long
+    commit_log_offset: Long
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+
+
+class ResumeCheckHalfMessageRequestHeader(CommandHeader, kw_only=True):
+    """RESUME_CHECK_HALF_MESSAGE."""
+
+    code: ClassVar[int] = RequestCode.RESUME_CHECK_HALF_MESSAGE
+
+    topic: str | None = None
+    msg_id: str | None = None

@@ -1,0 +1,180 @@
+"""END_TRANSACTION and RESUME_CHECK_HALF_MESSAGE: a half message becomes a message of its topic, or of none.
+
+A commit puts the final message first and the op message after it; a rollback puts the op message alone. Clients send
+the request one-way: what is refused is checked later.
+
+A half message counts where the unit of its queue points to it. (RocketMQ believes the bytes at any offset, and puts a
+message of any topic again that has a PGROUP.)
+
+Source: EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMessage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from gantrymq.broker import names
+from gantrymq.broker.acl.access_control import AccessControl
+from gantrymq.broker.appends.put_queue import OVERLOAD, PutQueue
+from gantrymq.broker.statistics import BrokerStatsManager
+from gantrymq.broker.tables.topics import TopicConfigManager
+from gantrymq.broker.transactions.decisions import Decision, Decisions
+from gantrymq.broker.transactions.half_messages import final_message, immunity_ms, real_queue, resumed_message
+from gantrymq.broker.transactions.metrics import TransactionMetrics
+from gantrymq.clock import Clock
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.logs import get_logger
+from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from gantrymq.model.message import PROPERTY_PRODUCER_GROUP, StoredMessage, parse_message_id
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.send import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
+from gantrymq.remoting.transport.channel import Channel
+from gantrymq.store.log.appendable import AppendableMessage
+from gantrymq.store.put_result import PutMessageResult
+
+_NOT_FOUND = "Find prepared transaction message failed"
+_NOT_RESUMED = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
+_RESUME_FAILED = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
+_RESUMABLE = (names.TRANS_CHECK_MAX_TIME_TOPIC, names.TRANS_HALF_TOPIC)
+
+log = get_logger("gantrymq.broker")
+
+
+class EndTransactionProcessor:
+    """Commits and rolls back.
+
+    ``queued_at`` is the message at an offset of the log to which its queue points, None where there is none.
+    """
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        clock: Clock,
+        topics: TopicConfigManager,
+        queued_at: Callable[[int], StoredMessage | None],
+        puts: PutQueue,
+        stats: BrokerStatsManager,
+        decisions: Decisions,
+        metrics: TransactionMetrics,
+        access: AccessControl | None,
+    ) -> None:
+        self._config, self._clock, self._topics, self._queued_at = config, clock, topics, queued_at
+        self._puts, self._stats, self._decisions, self._metrics = puts, stats, decisions, metrics
+        self._access = access
+
+    def end(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """Answer once the decision is made. A state that is unknown has no answer, as with RocketMQ."""
+        asked = request.read(EndTransactionRequestHeader)
+        if asked.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+            return None
+        half = self._queued_at(asked.commit_log_offset)
+        if half is None or half.topic != names.TRANS_HALF_TOPIC:
+            return request.response(ResponseCode.SYSTEM_ERROR, _NOT_FOUND)
+        # When it was checked, the offset may have been the end of the log, which has no topic.
+        refusal = self._access.refusal(channel, request) if self._access is not None else None
+        if refusal is not None:
+            return refusal
+        if self._is_late(asked, half):
+            return request.response(ResponseCode.ILLEGAL_OPERATION)
+        wrong = _wrong(asked, half)
+        queue = real_queue(half)
+        if wrong is not None or queue is None:
+            return request.response(ResponseCode.SYSTEM_ERROR, wrong or _NOT_FOUND)
+        if not self._decisions.has_room:
+            return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
+        if asked.commit_or_rollback == TRANSACTION_ROLLBACK:
+            self._decisions.finish(self._decisions.begin(half.queue_id, half.queue_offset))
+            self._metrics.add(queue[0], -1)
+            return request.response(ResponseCode.SUCCESS)
+        return self._commit(channel, request, half, *queue)
+
+    def _commit(
+        self, channel: Channel, request: RemotingCommand, half: StoredMessage, topic: str, queue_id: int
+    ) -> RemotingCommand | None:
+        if topic not in self._topics:  # it was deleted: a put would make its queues again
+            return request.response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
+        decision = self._decisions.begin(half.queue_id, half.queue_offset)
+        final = AppendableMessage(final_message(half, topic, queue_id))
+        if not self._puts.put(final, channel, partial(self._committed, channel, request, decision)):
+            self._decisions.cancel(decision)
+            return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
+        return None
+
+    def _committed(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        decision: Decision,
+        result: PutMessageResult | None,
+        busy: str | None,
+    ) -> None:
+        if result is not None and result.is_stored:
+            self._decisions.finish(decision)
+            self._metrics.add(result.topic, -1)
+            self._stats.put(result.topic, 1, result.size_bytes)
+            answer = request.response(ResponseCode.SUCCESS)
+        else:
+            self._decisions.cancel(decision)
+            answer = request.response(*self._failure(result, busy))
+        if not request.is_oneway:
+            channel.send(answer)
+
+    def _failure(self, result: PutMessageResult | None, busy: str | None) -> tuple[int, str | None]:
+        if result is None:
+            return ResponseCode.SYSTEM_BUSY, busy
+        if result.status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):
+            most = self._config.store.max_message_size_bytes
+            return ResponseCode.MESSAGE_ILLEGAL, (
+                "The message is illegal, maybe msg body or properties length not matched. "
+                f"msg body length limit {most}B, msg properties length limit 32KB."
+            )
+        if result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
+            return ResponseCode.SERVICE_NOT_AVAILABLE, "Service not available now."
+        if result.status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED:
+            return ResponseCode.SYSTEM_ERROR, "Create mapped file failed."
+        return ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"
+
+    def _is_late(self, asked: EndTransactionRequestHeader, half: StoredMessage) -> bool:
+        """Whether the producer's own time for its decision is over: it is asked now (rejectCommitOrRollback)."""
+        timeout_ms = self._config.broker.transaction_timeout_ms
+        immune_ms = immunity_ms(half, timeout_ms)
+        if asked.from_transaction_check or immune_ms is None:
+            return False
+        return self._clock.now_ms() - half.born_timestamp_ms > max(immune_ms, timeout_ms)
+
+    # RESUME_CHECK_HALF_MESSAGE
+
+    def resume(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """Put a message that was checked too often back into the half queue, to be checked again."""
+        asked = request.read(ResumeCheckHalfMessageRequestHeader)
+        try:
+            found = self._queued_at(parse_message_id(asked.msg_id or "")[1])
+        except ValueError:
+            found = None
+        if found is None or found.topic not in _RESUMABLE:
+            return request.response(ResponseCode.SYSTEM_ERROR, _RESUME_FAILED)
+        topic = real_queue(found)
+
+        def stored(result: PutMessageResult | None, busy: str | None) -> None:
+            if result is None or not result.is_stored:
+                channel.send(request.response(ResponseCode.SYSTEM_ERROR, _NOT_RESUMED))
+                return
+            if topic is not None and found.topic == names.TRANS_CHECK_MAX_TIME_TOPIC:
+                self._metrics.add(topic[0], 1)
+            channel.send(request.response(ResponseCode.SUCCESS))
+
+        if not self._puts.put(AppendableMessage(resumed_message(found)), channel, stored):
+            return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
+        return None
+
+
+def _wrong(asked: EndTransactionRequestHeader, half: StoredMessage) -> str | None:
+    """What a request says otherwise than the half message (checkPrepareMessage)."""
+    if half.properties.get(PROPERTY_PRODUCER_GROUP) != asked.producer_group:
+        return "The producer group wrong"
+    if half.queue_offset != asked.tran_state_table_offset:
+        return "The transaction state table offset wrong"
+    return None

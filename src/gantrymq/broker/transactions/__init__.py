@@ -1,0 +1,1 @@
+"""Transactional messages: half messages, their ends, and the check of those that have none."""

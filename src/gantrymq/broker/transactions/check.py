@@ -1,0 +1,316 @@
+"""The check of half messages that are not decided: their producers are asked what became of the transaction.
+
+The obvious way, to ask for each half message without an op message, would read both queues from their begin each time.
+So a check goes through a half queue once and leaves no open message behind: one whose producer is asked is put back
+behind the others. The group CID_RMQ_SYS_TRANS has an offset in the half queue and one in the op queue, from which the
+next check begins.
+
+- A record that was put back is decided: an op message names it. So a kill in the middle of a check puts no message
+  back twice. (RocketMQ writes no such op message.)
+- The offsets are committed once the log is durable up to the end of the check. Otherwise a power cut could take a
+  final message whose half message no check would look at again. (RocketMQ commits them at once.)
+- A check reads the half messages that were there when it began, in slices of the event loop, and remembers one byte
+  for each of ``_WINDOW`` half messages.
+
+Thread rule: the event loop's thread.
+
+Source: TransactionalMessageCheckService, TransactionalMessageServiceImpl.check.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from gantrymq.broker import names
+from gantrymq.broker.appends.put_queue import PutQueue
+from gantrymq.broker.tables.offsets import ConsumerOffsetManager
+from gantrymq.broker.tables.topics import TopicConfigManager
+from gantrymq.broker.transactions.decisions import Decisions
+from gantrymq.broker.transactions.half_messages import (
+    check_times,
+    checked_message,
+    decided_offsets,
+    discarded_message,
+    first_offset,
+    fits,
+    immune_message,
+    immunity_ms,
+    real_queue,
+)
+from gantrymq.broker.transactions.metrics import TransactionMetrics
+from gantrymq.broker.transactions.op_batches import OpBatches
+from gantrymq.clock import Clock
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.errors import RemotingError
+from gantrymq.logs import get_logger
+from gantrymq.model.message import Message, StoredMessage
+from gantrymq.store.log.appendable import AppendableMessage
+from gantrymq.store.message_store import MessageStore
+from gantrymq.store.put_result import PutMessageResult
+
+TICK_MS = 200  # how often the clock is looked at
+_WINDOW = 1 << 20  # half messages that one check looks at
+_OPS_A_READ = 32
+_MOST_OPS_NOTED = 1 << 16  # op messages by which one check moves the offset of the op queue
+_DECIDED_A_SLICE = 8_192
+_MOST_PASSED = 10_000  # half messages behind an immune one that stays where it is
+_HOUR_MS = 3_600_000
+
+log = get_logger("gantrymq.broker")
+
+
+class _Unpublished(NamedTuple):
+    """Offsets of a check, and the end of the log that has to be durable first."""
+
+    log_end: int
+    offsets: dict[tuple[str, int], int]
+
+
+class _Ops:
+    """What the op messages of a queue say about ``size`` half messages from ``begin`` on."""
+
+    def __init__(self, begin: int, size: int) -> None:
+        self.begin, self.decided = begin, bytearray(size)
+        self.earlier: set[int] = set()  # decided offsets in front of ``begin``: first records of immune messages
+        self.read: list[tuple[int, int]] = []  # (the op message's next queue offset, the last offset that it names)
+
+    def take(self, op: StoredMessage) -> None:
+        """Read one op message."""
+        last = -1
+        for offset in decided_offsets(op):
+            last = max(last, offset)
+            if offset < self.begin:
+                if len(self.earlier) < _MOST_OPS_NOTED:
+                    self.earlier.add(offset)
+            elif offset - self.begin < len(self.decided):
+                self.decided[offset - self.begin] = 1
+        if len(self.read) < _MOST_OPS_NOTED:
+            self.read.append((op.queue_offset + 1, last))
+
+    def done_until(self, op_offset: int, half_offset: int) -> int:
+        """The op queue's offset behind the op messages that name nothing from ``half_offset`` on."""
+        for next_offset, last in self.read:
+            if last >= half_offset:
+                break
+            op_offset = next_offset
+        return op_offset
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One check of the half queue ``queue_id``, up to its queue offset ``end``."""
+
+    queue_id: int
+    ops: _Ops
+    end: int
+    waits_from: int  # the first immune message that stays where it is; ``end`` without one
+
+
+class TransactionalMessageCheckService:
+    """Checks half messages every transactionCheckInterval of the broker's clock.
+
+    ``ask`` asks a producer about a half message, as it was put back.
+    """
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        clock: Clock,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        offsets: ConsumerOffsetManager,
+        puts: PutQueue,
+        ops: OpBatches,
+        decisions: Decisions,
+        metrics: TransactionMetrics,
+        ask: Callable[[StoredMessage], None],
+    ) -> None:
+        self._config, self._clock, self._store, self._topics = config, clock, store, topics
+        self._offsets, self._puts, self._ops, self._decisions = offsets, puts, ops, decisions
+        self._metrics, self._ask = metrics, ask
+        self._last_ms = clock.now_ms()
+        self._reached: dict[tuple[str, int], int] = {}  # where the next check begins
+        self._unpublished: _Unpublished | None = None
+
+    async def run_if_due(self) -> None:
+        """One check, where its time has come."""
+        self._publish()
+        now_ms = self._clock.now_ms()
+        if 0 <= now_ms - self._last_ms < self._config.broker.transaction_check_interval_ms:  # the clock may be set back
+            return
+        self._last_ms = now_ms
+        await self.check()
+
+    async def check(self) -> None:
+        """Check all half queues."""
+        topic = self._topics.get(names.TRANS_HALF_TOPIC)
+        if topic is None or not self._store.is_writable:
+            return
+        self._ops.begin_check()
+        try:
+            await self._caught_up()
+            for queue_id in range(topic.read_queue_nums):
+                await self._check_queue(queue_id)
+        finally:
+            self._ops.end_check()
+        if self._unpublished is None:  # otherwise this check waits for the next one
+            self._unpublished = _Unpublished(self._store.max_phy_offset, dict(self._reached))
+        self._publish()
+
+    def _publish(self) -> None:
+        """Commit the offsets of the last check, once all that it relies on is durable."""
+        if self._unpublished is None or self._store.flushed_offset < self._unpublished.log_end:
+            return
+        for (topic, queue_id), offset in self._unpublished.offsets.items():
+            if self._offsets.query(names.TRANS_GROUP, topic, queue_id) != offset:
+                self._offsets.commit(names.TRANS_GROUP, topic, queue_id, offset)
+        self._unpublished = None
+
+    async def _caught_up(self) -> None:
+        """Returns once all that is in the log now is in its queues."""
+        end = self._store.max_phy_offset
+        while self._store.dispatched_offset < end and self._store.is_writable:
+            await asyncio.sleep(0.001)
+
+    def _begin_of(self, topic: str, queue_id: int) -> int:
+        """Where the last check ended, durable or not."""
+        offset = self._reached.get((topic, queue_id))
+        if offset is None:
+            offset = self._offsets.query(names.TRANS_GROUP, topic, queue_id)
+        return max(offset, self._store.min_offset_in_queue(topic, queue_id))
+
+    async def _check_queue(self, queue_id: int) -> None:
+        """Check a half queue, and note how far it and its op queue are decided."""
+        half, op = (names.TRANS_HALF_TOPIC, queue_id), (names.TRANS_OP_HALF_TOPIC, queue_id)
+        begin, op_begin = self._begin_of(*half), self._begin_of(*op)
+        end = max(min(self._store.max_offset_in_queue(*half), begin + _WINDOW), begin)
+        if end == begin and op_begin >= self._store.max_offset_in_queue(*op):
+            return
+        ops = _Ops(begin, end - begin)
+        await self._read_ops(queue_id, op_begin, ops)
+        reached = await self._walk(_Walk(queue_id, ops, end, waits_from=end))
+        self._reached |= {half: reached, op: ops.done_until(op_begin, reached)}
+
+    async def _read_ops(self, queue_id: int, offset: int, ops: _Ops) -> None:
+        while True:
+            found = self._store.get(names.TRANS_OP_HALF_TOPIC, queue_id, offset, max_msgs=_OPS_A_READ)
+            for op in found.messages:
+                ops.take(op)
+            if found.next_begin_offset <= offset:
+                return
+            offset = found.next_begin_offset
+            await asyncio.sleep(0)
+
+    async def _walk(self, walk: _Walk) -> int:
+        """Look at each half message; the queue offset in front of which all are decided."""
+        offset = slice_begin = walk.ops.begin
+        while offset < walk.end:
+            if self._is_decided(walk, offset):
+                offset += 1
+                if offset - slice_begin >= _DECIDED_A_SLICE:
+                    slice_begin = offset
+                    await asyncio.sleep(0)
+                continue
+            found = self._store.get(names.TRANS_HALF_TOPIC, walk.queue_id, offset, max_msgs=1)
+            if found.next_begin_offset <= offset:
+                break
+            position = found.next_begin_offset - 1 if found.messages else found.next_begin_offset
+            if position > offset:  # what was in front is gone, or was never there
+                offset = min(position, walk.end)
+            elif await self._handle(walk, found.messages[0]):
+                offset += 1
+            else:
+                break
+            await asyncio.sleep(0)
+        return min(offset, walk.waits_from)
+
+    def _is_decided(self, walk: _Walk, offset: int) -> bool:
+        return bool(walk.ops.decided[offset - walk.ops.begin]) or self._ops.is_decided(walk.queue_id, offset)
+
+    async def _handle(self, walk: _Walk, half: StoredMessage) -> bool:
+        """Do what is due with an open half message; False where the check ends in front of it."""
+        if self._decisions.is_under_way(walk.queue_id, half.queue_offset):
+            return False
+        broker = self._config.broker
+        age_ms, times = self._clock.now_ms() - half.born_timestamp_ms, check_times(half)
+        too_old_ms = self._config.store.file_reserved_time_hours * _HOUR_MS
+        if times >= broker.transaction_check_max or age_ms > too_old_ms or real_queue(half) is None:
+            return await self._discard(walk, half)
+        immune_ms = immunity_ms(half, broker.transaction_timeout_ms)
+        if immune_ms is not None and age_ms <= immune_ms:
+            return await self._leave_immune(walk, half)
+        if immune_ms is None and 0 <= age_ms <= broker.transaction_timeout_ms:
+            return False
+        checked = checked_message(half, times + 1)
+        if not fits(checked):  # RocketMQ accepts half messages without room for the number of checks
+            return await self._discard(walk, half)
+        newer = await self._put_back(half, checked)
+        if newer is not None and self._decisions.put_back(walk.queue_id, half.queue_offset, newer.queue_offset):
+            self._ask(newer)
+        return newer is not None
+
+    async def _leave_immune(self, walk: _Walk, half: StoredMessage) -> bool:
+        """Pass over a half message whose producer wants no check yet.
+
+        It stays where it is, and the next check begins there, as long as few messages are behind it. Later it is put
+        back. (RocketMQ puts it back with every check.)
+        """
+        first = first_offset(half)
+        if first in walk.ops.earlier or self._ops.is_decided(walk.queue_id, first):
+            self._ops.add(walk.queue_id, half.queue_offset)
+            return True
+        if walk.end - half.queue_offset <= _MOST_PASSED:
+            walk.waits_from = min(walk.waits_from, half.queue_offset)
+            return True
+        immune = immune_message(half)
+        newer = await self._put_back(half, immune if fits(immune) else checked_message(half, 0))
+        if newer is not None:
+            self._decisions.put_back(walk.queue_id, half.queue_offset, newer.queue_offset)
+        return newer is not None
+
+    async def _put_back(self, half: StoredMessage, message: Message) -> StoredMessage | None:
+        """The newer record of a half message, at the end of its queue; None where it could not be stored.
+
+        RocketMQ tries one that the store refuses again and again for a minute, and then in the next check. Here the
+        check ends in front of it.
+        """
+        result = await self._put(message)
+        if result is None or not result.is_stored:
+            reason = result.status.value if result is not None else "the broker is busy"
+            log.warning("a half message cannot be put back", offset=half.phy_offset, reason=reason)
+            return None
+        return replace(
+            half, queue_offset=result.queue_offset, phy_offset=result.phy_offset, properties=message.properties
+        )
+
+    async def _discard(self, walk: _Walk, half: StoredMessage) -> bool:
+        """Move a half message to TRANS_CHECK_MAX_TIME_TOPIC: it was checked often enough, or is too old."""
+        with suppress(RemotingError):  # too many topics: the message is kept where the topic will be
+            self._topics.create_for_group(names.TRANS_CHECK_MAX_TIME_TOPIC, 1)
+        result = await self._put(discarded_message(half))
+        if result is None or not result.is_stored:
+            return False
+        log.error(
+            "a half message without a decision is moved to TRANS_CHECK_MAX_TIME_TOPIC",
+            offset=half.phy_offset,
+            checks=check_times(half),
+            moved_to=result.phy_offset,
+        )
+        if (queue := real_queue(half)) is not None:
+            self._metrics.add(queue[0], -1)
+        self._ops.add(walk.queue_id, half.queue_offset)
+        return True
+
+    async def _put(self, message: Message) -> PutMessageResult | None:
+        """What became of a put; None where the broker is busy."""
+        done: asyncio.Future[PutMessageResult | None] = asyncio.get_running_loop().create_future()
+
+        def stored(result: PutMessageResult | None, busy: str | None) -> None:
+            if not done.done():
+                done.set_result(result)
+
+        return await done if self._puts.put(AppendableMessage(message), self, stored) else None

@@ -1,0 +1,91 @@
+"""Which half messages are decided, or about to be.
+
+While a final message is on its way into the log, its half message is neither open nor decided: a check stops in front
+of it. A half message that was put back has a new queue offset, which the producer learns with the check alone. A
+decision that names an older one decides the newest record, too. (RocketMQ checks that once more, and a commit is
+delivered twice.)
+
+Thread rule: the event loop's thread.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gantrymq.broker.transactions.op_batches import OpBatches
+
+MOST_PUT_BACK = 100_000  # records whose newer one is known; the oldest are forgotten first
+
+HalfOffset = tuple[int, int]  # queue id, queue offset
+
+
+class Decision(NamedTuple):
+    """A decision on its way: the half message that it names, and the newest record of it."""
+
+    named: HalfOffset
+    newest: HalfOffset
+
+
+class Decisions:
+    """Half messages from the begin of their decision to its op message."""
+
+    def __init__(self, ops: OpBatches) -> None:
+        self._ops = ops
+        self._under_way: dict[HalfOffset, int] = {}  # how many decisions: a producer may send one twice
+        self._newer: dict[HalfOffset, HalfOffset] = {}
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another one may be made."""
+        return self._ops.has_room
+
+    def begin(self, queue_id: int, offset: int) -> Decision:
+        """A half message is about to be decided: no check may take it for an open one."""
+        named = (queue_id, offset)
+        decision = Decision(named, self._newest(named))
+        for one in set(decision):
+            self._under_way[one] = self._under_way.get(one, 0) + 1
+        return decision
+
+    def cancel(self, decision: Decision) -> None:
+        """It could not be decided: it is open again."""
+        for one in set(decision):
+            self._under_way[one] -= 1
+            if not self._under_way[one]:
+                del self._under_way[one]
+
+    def finish(self, decision: Decision) -> None:
+        """It is decided, and what had to be in the log for that is there."""
+        self.cancel(decision)
+        for one in {*decision, self._newest(decision.named)}:
+            self._ops.add(*one)
+        self._forget(decision.named)
+
+    def is_under_way(self, queue_id: int, offset: int) -> bool:
+        """Whether a half message is neither open nor decided."""
+        return (queue_id, offset) in self._under_way
+
+    def put_back(self, queue_id: int, offset: int, newer: int) -> bool:
+        """The half message at ``offset`` has a newer record, so the old one is decided.
+
+        False where its producer has decided it meanwhile, or is about to: then the newer record need not be checked.
+        """
+        was_decided = self._ops.is_decided(queue_id, offset)
+        self._ops.add(queue_id, offset)
+        if was_decided:
+            self._ops.add(queue_id, newer)
+            return False
+        if len(self._newer) >= MOST_PUT_BACK:
+            del self._newer[next(iter(self._newer))]
+        self._newer[queue_id, offset] = (queue_id, newer)
+        return not self.is_under_way(queue_id, offset)
+
+    def _newest(self, one: HalfOffset) -> HalfOffset:
+        while one in self._newer:
+            one = self._newer[one]
+        return one
+
+    def _forget(self, one: HalfOffset) -> None:
+        newer = self._newer.pop(one, None)
+        while newer is not None:
+            newer = self._newer.pop(newer, None)

@@ -1,0 +1,136 @@
+"""The half messages that are decided and not yet named by an op message in the log.
+
+An op message names several. It is put when its body has transactionOpMsgMaxSize bytes, or transactionOpBatchInterval
+after the last one. A commit puts its final message first, so a kill before the op message makes the broker check a
+half message again whose final message is delivered: at least once, never lost.
+
+A decision that arrives between the read of the op queue and the look at its half message would be missed by a check.
+So the decisions of the time of a check are kept until its end. (RocketMQ misses those of the last three seconds: it
+checks their half messages, and delivers a message twice.)
+
+Thread rule: the event loop's thread.
+
+Source: MessageQueueOpContext, TransactionalOpBatchService, TransactionalMessageServiceImpl.deletePrepareMessage.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from gantrymq.broker.appends.put_queue import PutQueue
+from gantrymq.broker.transactions.half_messages import op_body, op_message
+from gantrymq.clock import Clock
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.logs import get_logger
+from gantrymq.model.host import Host
+from gantrymq.store.log.appendable import AppendableMessage
+from gantrymq.store.put_result import PutMessageResult
+
+_LONGEST = 20  # of an offset and its comma
+MOST_WAITING = 20_000  # decisions; TransactionalMessageServiceImpl has as many a queue
+
+log = get_logger("gantrymq.broker")
+
+
+class _Queue:
+    """The decisions of one half queue."""
+
+    __slots__ = ("is_writing", "size_bytes", "waiting", "writing")
+
+    def __init__(self) -> None:
+        self.waiting: deque[int] = deque()
+        self.writing: list[int] = []
+        self.size_bytes = 0  # of those that wait, as text
+        self.is_writing = False
+
+
+class OpBatches:
+    """Collects decisions and puts op messages."""
+
+    def __init__(self, config: LiveConfig, clock: Clock, puts: PutQueue, host: Host) -> None:
+        self._config, self._clock, self._puts, self._host = config, clock, puts, host
+        self._queues: dict[int, _Queue] = {}
+        self._during_check: set[tuple[int, int]] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many decisions no op message in the log names."""
+        return sum(len(queue.waiting) + len(queue.writing) for queue in self._queues.values())
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another decision may be made: where op messages cannot be stored, memory is bounded."""
+        return self.count < MOST_WAITING
+
+    def add(self, queue_id: int, offset: int) -> None:
+        """The half message at a queue offset is decided."""
+        queue = self._queues.setdefault(queue_id, _Queue())
+        queue.waiting.append(offset)
+        queue.size_bytes += len(str(offset)) + 1
+        if self._during_check is not None:
+            self._during_check.add((queue_id, offset))
+        if queue.size_bytes > self._config.broker.transaction_op_msg_max_size:
+            self._write(queue_id, queue)
+
+    def write_all(self) -> None:
+        """Put an op message for each queue that has decisions. One that cannot be stored is put again later."""
+        for queue_id, queue in self._queues.items():
+            self._write(queue_id, queue)
+
+    # The time of a check
+
+    def begin_check(self) -> None:
+        """Keep decisions until :meth:`end_check`, those that wait now included."""
+        self._during_check = {
+            (queue_id, offset)
+            for queue_id, queue in self._queues.items()
+            for offset in (*queue.waiting, *queue.writing)
+        }
+
+    def end_check(self) -> None:
+        """Forget the decisions that op messages name."""
+        self._during_check = None
+
+    def is_decided(self, queue_id: int, offset: int) -> bool:
+        """Whether a decision was kept; between :meth:`begin_check` and :meth:`end_check`."""
+        return self._during_check is not None and (queue_id, offset) in self._during_check
+
+    # Puts
+
+    def _write(self, queue_id: int, queue: _Queue) -> None:
+        if queue.is_writing or not queue.waiting:
+            return
+        most = min(
+            self._config.broker.transaction_op_msg_max_size, self._config.store.max_message_size_bytes - _LONGEST
+        )
+        size_bytes = 0
+        while queue.waiting and (size_bytes < most or not queue.writing):
+            offset = queue.waiting.popleft()
+            size_bytes += len(str(offset)) + 1
+            queue.writing.append(offset)
+        queue.size_bytes -= size_bytes
+        queue.is_writing = True
+        message = op_message(queue_id, op_body(queue.writing), self._clock.now_ms(), self._host)
+
+        def stored(result: PutMessageResult | None, busy: str | None) -> None:
+            self._stored(queue_id, queue, result, busy)
+
+        if not self._puts.put(AppendableMessage(message), self, stored):
+            self._take_back(queue)
+
+    def _stored(self, queue_id: int, queue: _Queue, result: PutMessageResult | None, busy: str | None) -> None:
+        if result is None or not result.is_stored:
+            reason = busy if result is None else result.status.value
+            log.warning("an op message cannot be stored, and is put again later", queue=queue_id, reason=reason)
+            self._take_back(queue)
+            return
+        queue.writing.clear()
+        queue.is_writing = False
+        if queue.size_bytes > self._config.broker.transaction_op_msg_max_size:
+            self._write(queue_id, queue)
+
+    def _take_back(self, queue: _Queue) -> None:
+        queue.waiting.extendleft(reversed(queue.writing))
+        queue.size_bytes += sum(len(str(offset)) + 1 for offset in queue.writing)
+        queue.writing.clear()
+        queue.is_writing = False
