@@ -332,6 +332,16 @@ async def test_a_late_decision_on_the_first_record_decides_the_one_that_was_put_
     assert len(await tx.stored("T", 1)) == 1
 
 
+async def test_a_decision_after_the_one_of_a_check_is_refused(tx: Transactions) -> None:
+    """RocketMQ would deliver a message that was rolled back."""
+    half = await tx.prepare()
+    await tx.check()
+    await tx.answer(TRANSACTION_ROLLBACK)
+    for late in (await tx.end(half, TRANSACTION_COMMIT), await tx.answer(TRANSACTION_COMMIT)):
+        assert (late.code, late.remark) == (ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+    assert await tx.stored("T", 1) == []
+
+
 async def test_half_messages_in_front_of_an_open_one_are_passed_once(start: StartTransactions) -> None:
     tx = await start(flush_disk_type=FlushDiskType.SYNC_FLUSH)
     await tx.connect()

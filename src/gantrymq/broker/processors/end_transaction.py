@@ -83,21 +83,19 @@ class EndTransactionProcessor:
         queue = real_queue(half)
         if wrong is not None or queue is None:
             return request.response(ResponseCode.SYSTEM_ERROR, wrong or _NOT_FOUND)
+        is_commit, (topic, _) = asked.commit_or_rollback == TRANSACTION_COMMIT, queue
+        if is_commit and topic not in self._topics:  # it was deleted: a put would make its queues again
+            return request.response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
         if not self._decisions.has_room:
             return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
-        if asked.commit_or_rollback == TRANSACTION_ROLLBACK:
-            self._decisions.finish(self._decisions.begin(half.queue_id, half.queue_offset))
-            self._metrics.add(queue[0], -1)
-            return request.response(ResponseCode.SUCCESS)
-        return self._commit(channel, request, half, *queue)
-
-    def _commit(
-        self, channel: Channel, request: RemotingCommand, half: StoredMessage, topic: str, queue_id: int
-    ) -> RemotingCommand | None:
-        if topic not in self._topics:  # it was deleted: a put would make its queues again
-            return request.response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
         decision = self._decisions.begin(half.queue_id, half.queue_offset)
-        final = AppendableMessage(final_message(half, topic, queue_id))
+        if decision is None:
+            return request.response(ResponseCode.SYSTEM_ERROR, _NOT_FOUND)
+        if not is_commit:
+            self._decisions.finish(decision)
+            self._metrics.add(topic, -1)
+            return request.response(ResponseCode.SUCCESS)
+        final = AppendableMessage(final_message(half, *queue))
         if not self._puts.put(final, channel, partial(self._committed, channel, request, decision)):
             self._decisions.cancel(decision)
             return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)

@@ -2,8 +2,8 @@
 
 While a final message is on its way into the log, its half message is neither open nor decided: a check stops in front
 of it. A half message that was put back has a new queue offset, which the producer learns with the check alone. A
-decision that names an older one decides the newest record, too. (RocketMQ checks that once more, and a commit is
-delivered twice.)
+decision that names an older one decides the newest record, too, and one that comes when the newest is decided is
+refused. (RocketMQ checks such a message once more and delivers a commit twice, and delivers after a rollback.)
 
 Thread rule: the event loop's thread.
 """
@@ -32,17 +32,21 @@ class Decisions:
     def __init__(self, ops: OpBatches) -> None:
         self._ops = ops
         self._under_way: dict[HalfOffset, int] = {}  # how many decisions: a producer may send one twice
-        self._newer: dict[HalfOffset, HalfOffset] = {}
+        # By a record that was put back, or was put back as: its newer one, itself if it is the newest, None if decided.
+        self._newer: dict[HalfOffset, HalfOffset | None] = {}
 
     @property
     def has_room(self) -> bool:
         """Whether another one may be made."""
         return self._ops.has_room
 
-    def begin(self, queue_id: int, offset: int) -> Decision:
-        """A half message is about to be decided: no check may take it for an open one."""
+    def begin(self, queue_id: int, offset: int) -> Decision | None:
+        """A half message is about to be decided: no check may take it for an open one. None if it is decided."""
         named = (queue_id, offset)
-        decision = Decision(named, self._newest(named))
+        newest = self._newest(named)
+        if newest is None:
+            return None
+        decision = Decision(named, newest)
         for one in set(decision):
             self._under_way[one] = self._under_way.get(one, 0) + 1
         return decision
@@ -57,9 +61,11 @@ class Decisions:
     def finish(self, decision: Decision) -> None:
         """It is decided, and what had to be in the log for that is there."""
         self.cancel(decision)
-        for one in {*decision, self._newest(decision.named)}:
+        newest = self._newest(decision.named)
+        for one in {*decision, newest or decision.newest}:
             self._ops.add(*one)
-        self._forget(decision.named)
+        if newest in self._newer:
+            self._newer[newest] = None
 
     def is_under_way(self, queue_id: int, offset: int) -> bool:
         """Whether a half message is neither open nor decided."""
@@ -75,17 +81,12 @@ class Decisions:
         if was_decided:
             self._ops.add(queue_id, newer)
             return False
-        if len(self._newer) >= MOST_PUT_BACK:
+        while len(self._newer) >= MOST_PUT_BACK:
             del self._newer[next(iter(self._newer))]
-        self._newer[queue_id, offset] = (queue_id, newer)
+        self._newer[queue_id, offset] = self._newer[queue_id, newer] = (queue_id, newer)
         return not self.is_under_way(queue_id, offset)
 
-    def _newest(self, one: HalfOffset) -> HalfOffset:
-        while one in self._newer:
-            one = self._newer[one]
-        return one
-
-    def _forget(self, one: HalfOffset) -> None:
-        newer = self._newer.pop(one, None)
-        while newer is not None:
-            newer = self._newer.pop(newer, None)
+    def _newest(self, one: HalfOffset) -> HalfOffset | None:
+        while (newer := self._newer.get(one, one)) not in (one, None):
+            one = newer
+        return newer
