@@ -47,7 +47,8 @@ GROUPS = [
     (
         "Producers",
         "[client.md](client.md) has examples and settings.",
-        "Producer AsyncProducer ProducerConfig ProducerSettings SendResult SendStatus CompressionType",
+        "Producer AsyncProducer TransactionProducer AsyncTransactionProducer LocalTransactionState "
+        "TransactionSendResult ProducerConfig ProducerSettings SendResult SendStatus CompressionType",
     ),
     (
         "Consumers",

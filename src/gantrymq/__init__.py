@@ -51,6 +51,10 @@ if TYPE_CHECKING:
     from gantrymq.client.send_result import SendStatus as SendStatus
     from gantrymq.client.settings import ClientConfig as ClientConfig
     from gantrymq.client.settings import ProducerConfig as ProducerConfig
+    from gantrymq.client.transaction_producer import TransactionProducer as TransactionProducer
+    from gantrymq.client.transactions import AsyncTransactionProducer as AsyncTransactionProducer
+    from gantrymq.client.transactions import LocalTransactionState as LocalTransactionState
+    from gantrymq.client.transactions import TransactionSendResult as TransactionSendResult
     from gantrymq.config.broker_settings import BrokerConfig as BrokerConfig
     from gantrymq.config.broker_settings import LiveConfig as LiveConfig
     from gantrymq.config.settings import FlushDiskType as FlushDiskType
@@ -168,6 +172,8 @@ _PUBLIC = {
     "gantrymq.client.segments": ("PulledRecords",),
     "gantrymq.client.send_result": ("SendResult", "SendStatus"),
     "gantrymq.client.settings": ("ClientConfig", "ProducerConfig"),
+    "gantrymq.client.transaction_producer": ("TransactionProducer",),
+    "gantrymq.client.transactions": ("AsyncTransactionProducer", "LocalTransactionState", "TransactionSendResult"),
     "gantrymq.config.broker_settings": ("BrokerConfig", "LiveConfig"),
     "gantrymq.config.settings": ("FlushDiskType", "MessageStoreConfig"),
     "gantrymq.embedded.async_broker": ("AsyncEmbeddedBroker",),
@@ -260,6 +266,7 @@ __all__ = [
     "AsyncLitePullConsumer",
     "AsyncProducer",
     "AsyncPushConsumer",
+    "AsyncTransactionProducer",
     "BrokerConfig",
     "BrokerServer",
     "ClientConfig",
@@ -286,6 +293,7 @@ __all__ = [
     "LitePullConsumerConfig",
     "LitePullConsumerSettings",
     "LiveConfig",
+    "LocalTransactionState",
     "MQBrokerError",
     "MQClientError",
     "Message",
@@ -335,6 +343,8 @@ __all__ = [
     "SubscriptionGroupConfig",
     "SyncFailedError",
     "TopicConfig",
+    "TransactionProducer",
+    "TransactionSendResult",
     "UnusableFileError",
     "WrongFileSizeError",
     "__version__",

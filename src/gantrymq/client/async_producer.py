@@ -78,7 +78,7 @@ class AsyncProducer:
         # Sends, heartbeats and the unregistration name the same group.
         self._config = replace(config, producer_group=wrap_namespace(config.namespace, config.producer_group))
         self._clock = clock or SystemClock()
-        self._client = AsyncClient(config)
+        self._client = self._connect(config)
         self._ids = UniqueIds(self._clock)
         self._fault = MQFaultStrategy(latency_fault_enable=config.send_latency_fault_enable)
         self._routes = PublishRoutes(self._client, config, self._clock)
@@ -92,6 +92,10 @@ class AsyncProducer:
         )  # fmt: skip
         self._closing = OnceTask(self._end)
         self._unless_dropped: finalize[..., AsyncProducer] | None = None
+
+    def _connect(self, config: ProducerConfig) -> AsyncClient:
+        """The carrier of all requests."""
+        return AsyncClient(config)
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -218,7 +222,7 @@ class AsyncProducer:
         chosen = given or self._fault.select(route.publish, None, monotonic_ms(self._clock))
         request = outgoing.request(self._config, chosen, self._clock.now_ms())
         try:
-            await self._client.tell(_master(route, chosen), request)
+            await self._client.tell(master_of(route, chosen), request)
         except (RemotingError, MQClientError):
             self._routes.forget(outgoing.topic)
             raise
@@ -280,7 +284,7 @@ class AsyncProducer:
             lambda response, address: read_send_result(response, address, queue, outgoing.ids),
         )
         try:
-            result = await self._client.call(_master(route, queue), call, timeout_ms)
+            result = await self._client.call(master_of(route, queue), call, timeout_ms)
             failed = False
             return result
         except (RemotingError, MQClientError):
@@ -349,7 +353,8 @@ def _of_topic(queue: MessageQueue | None, full_topic: str, namespace: str) -> Me
     return queue
 
 
-def _master(route: TopicRoute, queue: MessageQueue) -> str:
+def master_of(route: TopicRoute, queue: MessageQueue) -> str:
+    """The address of a queue's broker; raises MQClientError."""
     address = route.masters.get(queue.broker_name)
     if address is None:
         raise MQClientError(f"The broker[{queue.broker_name}] not exist")

@@ -69,6 +69,11 @@ class Heartbeats:
         self._told = set()
         await self._tell_new()
 
+    async def reach(self) -> None:
+        """Tell the brokers that have not heard of us; at once where all have."""
+        if not self._brokers() <= self._told:
+            await self._tell_new()
+
     def renew(self, address: str) -> None:
         """Send this broker a heartbeat within a second: after a restart it knows no clients."""
         self._told.discard(address)

@@ -37,8 +37,12 @@ class Producer:
             config.back_pressure_for_async_send_num, config.back_pressure_for_async_send_size
         )
         self._loop = LoopThread("producer")
-        self._producer = self._loop.make(lambda: _started(config))
+        self._producer = self._loop.make(lambda: _started(self._make(config)))
         close_when_dropped(self, self._loop, self._producer.close)
+
+    def _make(self, config: ProducerConfig) -> AsyncProducer:
+        """The producer on the event loop of the thread."""
+        return AsyncProducer(config)
 
     def __enter__(self) -> Self:
         self._loop.check_open()
@@ -124,8 +128,7 @@ class Producer:
         self._loop.run(self._producer.deliver_oneway(self._producer.prepare(message), queue))
 
 
-def _started(config: ProducerConfig) -> AsyncProducer:
-    producer = AsyncProducer(config)
+def _started(producer: AsyncProducer) -> AsyncProducer:
     producer.start()
     return producer
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gantrymq.client.async_client import AsyncClient
@@ -16,12 +17,13 @@ from gantrymq.client.namespace import without_namespace
 from gantrymq.client.routes import TopicRoute
 from gantrymq.client.settings import ProducerConfig
 from gantrymq.clock import Clock
-from gantrymq.errors import GantrymqError, MQClientError, RemotingTooMuchRequestError
+from gantrymq.errors import GantrymqError, MQClientError, RemotingError, RemotingTooMuchRequestError
 from gantrymq.logs import get_logger
 from gantrymq.remoting.bodies.route import TopicRouteData
 
 POLL_NAME_SERVER_SECONDS = 30.0  # pollNameServerInterval
 _MOMENT_SECONDS = 0.1
+_ASK_AGAIN_SECONDS = 1.0
 
 log = get_logger("gantrymq.client.producer")
 
@@ -105,6 +107,22 @@ class PublishRoutes:
             log.warning("the known route of a topic stays in use", topic=topic, reason=str(error))
         finally:
             known.asked_s, known.is_asked_for = self._clock.monotonic_s(), False
+
+    def follow(self, topics: Iterable[str]) -> None:
+        """Keep the routes of topics known: :meth:`masters` has their brokers before a message goes there."""
+        self._tasks.start(self._follow(tuple(topics)))
+
+    async def _follow(self, topics: tuple[str, ...]) -> None:
+        while True:
+            rest_s = POLL_NAME_SERVER_SECONDS
+            for topic in topics:
+                try:
+                    await self.find(topic)
+                except RemotingError:  # no name server answers
+                    rest_s = _ASK_AGAIN_SECONDS
+                except MQClientError as error:
+                    log.info("a topic has no route", topic=topic, reason=str(error))
+            await asyncio.sleep(rest_s)
 
     async def close(self) -> None:
         """Cancel all requests."""

@@ -1,0 +1,281 @@
+"""Messages whose delivery is decided with a local transaction, over asyncio.
+
+    async with AsyncTransactionProducer("127.0.0.1:9876", is_paid, producer_group="orders") as producer:
+        result = await producer.send_in_transaction(Message("TopicTest", b"paid"), pay)
+
+    async def pay(message, transaction_id):      # the local transaction, once the broker has the message
+        ...
+        return LocalTransactionState.COMMIT_MESSAGE
+
+    async def is_paid(message):                  # what became of the transaction message.msg_id
+        ...
+
+The broker keeps the message as a half message, which no consumer gets, until it is committed. Without a decision, as
+after a crash of the producer, the broker asks any producer of the group.
+
+Source: TransactionMQProducer, DefaultMQProducerImpl.sendMessageInTransaction and checkTransactionState,
+ClientRemotingProcessor.checkTransactionState.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Unpack
+
+from gantrymq.client.async_client import AsyncClient
+from gantrymq.client.async_producer import AsyncProducer, master_of
+from gantrymq.client.calls import PullResult, PullStatus
+from gantrymq.client.consumer.received import ReceivedMessage, received
+from gantrymq.client.keywords import ProducerSettings
+from gantrymq.client.namespace import without_namespace
+from gantrymq.client.outgoing import OutgoingMessage, check_message
+from gantrymq.client.records import decode_records
+from gantrymq.client.send_result import SendResult, SendStatus
+from gantrymq.client.settings import ClientConfig, ProducerConfig
+from gantrymq.clock import Clock
+from gantrymq.errors import GantrymqError, MQClientError
+from gantrymq.logs import get_logger
+from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from gantrymq.model.message import (
+    PROPERTY_DELAY,
+    PROPERTY_PRODUCER_GROUP,
+    PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_UNIQ_KEY,
+    TIMER_PROPERTIES,
+    Message,
+    parse_message_id,
+)
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.codes import RequestCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.send import CheckTransactionStateRequestHeader, EndTransactionRequestHeader
+from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.dispatcher import RequestDispatcher
+
+log = get_logger("gantrymq.client.producer")
+
+
+class LocalTransactionState(Enum):
+    """What became of a local transaction; the broker asks again about one that is UNKNOW (RocketMQ's spelling)."""
+
+    COMMIT_MESSAGE = "COMMIT_MESSAGE"
+    ROLLBACK_MESSAGE = "ROLLBACK_MESSAGE"
+    UNKNOW = "UNKNOW"
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSendResult(SendResult):
+    """The result of a send in a transaction: that of the half message, and what its producer decided."""
+
+    local_transaction_state: LocalTransactionState = LocalTransactionState.UNKNOW
+
+
+# The local transaction, given the message and the transaction's id.
+ExecuteTransaction = Callable[[Message, str], LocalTransactionState | Awaitable[LocalTransactionState]]
+# Says what became of the transaction that ``message.msg_id`` is the id of.
+CheckTransaction = Callable[[ReceivedMessage], LocalTransactionState | Awaitable[LocalTransactionState]]
+
+_DECISIONS = {
+    LocalTransactionState.COMMIT_MESSAGE: TRANSACTION_COMMIT,
+    LocalTransactionState.ROLLBACK_MESSAGE: TRANSACTION_ROLLBACK,
+    LocalTransactionState.UNKNOW: TRANSACTION_NONE,
+}
+
+
+class AsyncTransactionProducer(AsyncProducer):
+    """A producer that also sends in transactions, and answers the brokers' checks with ``check``.
+
+    ``check(message)`` gets the message, whose ``msg_id`` is the transaction's id, and returns a LocalTransactionState;
+    anything else, and an exception, counts as UNKNOW. A plain function runs in a thread. All producers of a group must
+    be able to answer for each other.
+
+    Brokers ask a producer that sends them heart-beats: those of the topics that it has sent to, of ``topics``, and
+    those that make topics by themselves. See :class:`AsyncProducer` for the rest. Thread rule: the event loop's thread.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig | str,
+        check: CheckTransaction,
+        clock: Clock | None = None,
+        *,
+        topics: Iterable[str] = (),
+        **settings: Unpack[ProducerSettings],
+    ) -> None:
+        check_callable("check", check)
+        self._checks = _CheckAnswers(check)
+        super().__init__(config, clock, **settings)
+        self._checks.use(self._client, self._config)
+        self._topics = [self._full(topic) for topic in topics]
+
+    def _connect(self, config: ProducerConfig) -> AsyncClient:
+        dispatcher = RequestDispatcher()
+        self._checks.register(dispatcher)
+        return AsyncClient(config, dispatcher)
+
+    def start(self) -> None:
+        """Begin to send heart-beats, so that brokers can ask about transactions of earlier producers of the group."""
+        is_first = self._unless_dropped is None
+        super().start()
+        if is_first:
+            self._routes.follow((self._config.create_topic_key, *self._topics))
+
+    async def send_in_transaction(
+        self, message: Message, execute: ExecuteTransaction, *, timeout_ms: int | None = None
+    ) -> TransactionSendResult:
+        """Send a half message, run the local transaction, and commit or roll back by its result.
+
+        ``execute(message, transaction_id)`` runs once the broker has the half message: a coroutine function on the
+        event loop, a plain function in a thread. What it raises is raised here, and the broker will ask. Where the half
+        message is not stored as safely as it should be, it is rolled back and ``execute`` is not called. Raises what
+        :meth:`send` raises; then ``execute`` was not called either.
+        """
+        check_callable("execute", execute)
+        sent = await self.deliver_half(self.prepare_half(message), timeout_ms)
+        if sent.status is not SendStatus.SEND_OK:
+            return await self.end(message, sent, LocalTransactionState.ROLLBACK_MESSAGE)
+        try:
+            state = state_of(await _called(execute, message, sent.transaction_id or sent.msg_id))
+        except BaseException as error:
+            remark = f"executeLocalTransactionBranch exception: {error}"
+            await self.end(message, sent, LocalTransactionState.UNKNOW, remark)
+            raise
+        return await self.end(message, sent, state)
+
+    # In three steps: the caller prepares the message, delivers it, and ends its transaction
+
+    def prepare_half(self, message: Message) -> OutgoingMessage:
+        """Check and compress a message, and mark it as prepared. Thread rule: any thread."""
+        check_message(message, self._config)
+        if message.delay_level or any(name in message.properties for name in (PROPERTY_DELAY, *TIMER_PROPERTIES)):
+            raise MQClientError("Transactional messages do not support delayed delivery")
+        marks = {PROPERTY_TRANSACTION_PREPARED: "true", PROPERTY_PRODUCER_GROUP: self._config.producer_group}
+        outgoing = self.prepare(replace(message, properties={**message.properties, **marks}))
+        return replace(outgoing, sys_flag=outgoing.sys_flag | TRANSACTION_PREPARED)
+
+    async def deliver_half(self, outgoing: OutgoingMessage, timeout_ms: int | None) -> SendResult:
+        """Send a half message to a broker that can ask about it from then on."""
+        sent = await self.deliver(outgoing, timeout_ms=timeout_ms)
+        await self._heartbeats.reach()
+        return sent
+
+    async def end(
+        self, message: Message, sent: SendResult, state: LocalTransactionState, remark: str | None = None
+    ) -> TransactionSendResult:
+        """Tell the broker what became of the transaction. Where it is not reached it will ask."""
+        topic = self._full(message.topic)
+        header = EndTransactionRequestHeader(
+            topic=topic,
+            producer_group=self._config.producer_group,
+            tran_state_table_offset=sent.queue_offset,
+            commit_log_offset=parse_message_id(sent.offset_msg_id)[1],
+            commit_or_rollback=_DECISIONS[state],
+            msg_id=sent.msg_id,
+            transaction_id=sent.transaction_id,
+            bname=sent.queue.broker_name,
+        )
+        request = RemotingCommand.request(header)
+        request.remark = remark
+        try:
+            route = await self._routes.find(topic, self._config.send_msg_timeout_ms)
+            await self._client.tell(master_of(route, sent.queue), request)
+        except GantrymqError as error:
+            log.warning("a transaction's end was not told", msg_id=sent.msg_id, state=state.name, reason=str(error))
+        return TransactionSendResult(
+            sent.status, sent.msg_id, sent.queue, sent.queue_offset, sent.offset_msg_id, sent.transaction_id,
+            sent.recall_handle, state,
+        )  # fmt: skip
+
+
+class _CheckAnswers:
+    """Answers CHECK_TRANSACTION_STATE. Nothing leads from here to the producer: a dropped one can be collected."""
+
+    def __init__(self, check: CheckTransaction) -> None:
+        self._check = check
+        self._client: AsyncClient | None = None
+        self._config: ClientConfig = ProducerConfig("127.0.0.1:9876")
+        self._group = ""
+
+    def use(self, client: AsyncClient, config: ProducerConfig) -> None:
+        """What answers are sent by."""
+        self._client, self._config, self._group = client, config, config.producer_group
+
+    def register(self, dispatcher: RequestDispatcher) -> None:
+        """Answer through this dispatcher."""
+        dispatcher.register(self._answer, RequestCode.CHECK_TRANSACTION_STATE)
+
+    async def _answer(self, channel: Channel, request: RemotingCommand) -> None:
+        asked = request.read(CheckTransactionStateRequestHeader)
+        limit = self._config.max_decompressed_body_size
+        for stored in decode_records(request.body, max_decompressed_body_size=limit):
+            if stored.properties.get(PROPERTY_PRODUCER_GROUP) != self._group:
+                return
+            stored.topic = without_namespace(self._config.namespace, stored.topic)
+            queue = MessageQueue(stored.topic, asked.bname or "", stored.queue_id)
+            message = received(stored, queue, PullResult(PullStatus.FOUND, 0, 0, 0, 0, b""))
+            state, remark = await self._state(message)
+            await self._tell(channel, asked, message, state, remark)
+            return
+
+    async def _state(self, message: ReceivedMessage) -> tuple[LocalTransactionState, str | None]:
+        try:
+            return state_of(await _called(self._check, message)), None
+        except Exception as error:
+            log.error("the check of a transaction failed", msg_id=message.msg_id, exc_info=error)
+            return LocalTransactionState.UNKNOW, f"checkLocalTransactionState Exception: {error}"
+
+    async def _tell(
+        self,
+        channel: Channel,
+        asked: CheckTransactionStateRequestHeader,
+        message: ReceivedMessage,
+        state: LocalTransactionState,
+        remark: str | None,
+    ) -> None:
+        header = EndTransactionRequestHeader(
+            topic=asked.topic,
+            producer_group=self._group,
+            tran_state_table_offset=asked.tran_state_table_offset,
+            commit_log_offset=asked.commit_log_offset,
+            commit_or_rollback=_DECISIONS[state],
+            from_transaction_check=True,
+            msg_id=message.properties.get(PROPERTY_UNIQ_KEY) or message.offset_msg_id,
+            transaction_id=asked.transaction_id,
+            bname=asked.bname,
+        )
+        request = RemotingCommand.request(header)
+        request.remark = remark
+        if self._client is not None:
+            try:
+                await self._client.tell(channel.address, request)
+            except GantrymqError as error:
+                log.warning("the answer to a check was not sent", msg_id=message.msg_id, reason=str(error))
+
+
+async def _called(function: Callable[..., object], *arguments: object) -> object:
+    """What a function returns; a plain one runs in a thread."""
+    if any(map(inspect.iscoroutinefunction, (function, type(function).__call__))):
+        found = function(*arguments)
+    else:
+        found = await asyncio.to_thread(function, *arguments)
+    return await found if inspect.isawaitable(found) else found
+
+
+def state_of(returned: object) -> LocalTransactionState:
+    """The state that a function of the user returned; UNKNOW, with an error in the log, for anything else."""
+    if isinstance(returned, LocalTransactionState):
+        return returned
+    log.error(
+        "a transaction's function returned no LocalTransactionState: UNKNOW is taken", returned=repr(returned)[:80]
+    )
+    return LocalTransactionState.UNKNOW
+
+
+def check_callable(name: str, value: object) -> None:
+    """Raises MQClientError where an argument is no function."""
+    if not callable(value) or isinstance(value, type):
+        raise MQClientError(f"{name}={value!r:.80} is not allowed: a function that returns a LocalTransactionState")
