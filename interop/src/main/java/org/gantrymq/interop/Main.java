@@ -40,6 +40,7 @@ public final class Main {
         COMMANDS.put("load", new Load());
         COMMANDS.put("allocate", new Allocate());
         COMMANDS.put("consume", new Consume());
+        COMMANDS.put("transact", new Transact());
     }
 
     private Main() {
