@@ -131,9 +131,9 @@ def test_the_real_producer_at_our_broker(tmp_path: Path) -> None:
         assert sorted(broker.bodies("T")) == [b"commit", b"later" * 2_000]
         with TransactionProducer(broker.namesrv, check, producer_group=GROUP) as ours:
             send(ours, "T", "another life", UNKNOW, COMMIT)
+        broker.kill()
+        broker.start()
         with JavaProducer(tmp_path, broker.namesrv) as producer:  # one that has sent nothing answers
-            broker.kill()
-            broker.start()
             deadline = time.monotonic() + WAIT_S
             while GROUP not in broker._life.pair.broker.producers.groups:
                 assert time.monotonic() < deadline
