@@ -33,7 +33,12 @@ from gantrymq.remoting.codes import PullSysFlag, RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.header import CommandHeader
 from gantrymq.remoting.headers.pull import PullMessageRequestHeader, QueryMessageRequestHeader
-from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader
+from gantrymq.remoting.headers.send import (
+    ConsumerSendMsgBackRequestHeader,
+    EndTransactionRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageResponseHeader,
+)
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.client import RemotingClient
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
@@ -423,6 +428,33 @@ async def test_an_account_that_names_anothers_client_id_gets_none_of_its_replies
     ADMIN.sign(request)
     assert (await broker.client.invoke(broker.server.address, request, TIMEOUT_MS)).code == ResponseCode.SUCCESS
     assert taken == ["theirs"]
+
+
+@pytest.mark.asyncio
+async def test_a_transaction_is_ended_by_an_account_that_may_send_to_its_topic(
+    start_with_accounts: StartBroker,
+) -> None:
+    """Whatever topic the request names: an answer to a check names the topic of all half messages."""
+    broker = await start_with_accounts()
+    ends: dict[str, list[int]] = {}
+    for topic in ("orders", "secret"):
+        request = RemotingCommand.request(
+            SendMessageRequestHeader(
+                producer_group="P", topic=topic, default_topic="TBW102", default_topic_queue_nums=1, queue_id=0,
+                sys_flag=4, born_timestamp=5, flag=0, properties="TRAN_MSG\x01true\x02PGROUP\x01P\x02",
+            ),
+            b"x",
+        )  # fmt: skip
+        ADMIN.sign(request)
+        sent = await broker.client.invoke(broker.server.address, request, TIMEOUT_MS)
+        half = sent.read(SendMessageResponseHeader)
+        for named in ("orders", names.TRANS_HALF_TOPIC):
+            end = EndTransactionRequestHeader(
+                topic=named, producer_group="P", tran_state_table_offset=half.queue_offset,
+                commit_log_offset=int(half.msg_id[-16:], 16), commit_or_rollback=12, msg_id="",
+            )  # fmt: skip
+            ends.setdefault(topic, []).append((await ask(broker, end, ORDERS)).code)
+    assert ends == {"orders": [ResponseCode.SUCCESS] * 2, "secret": [ResponseCode.NO_PERMISSION] * 2}
 
 
 async def stored_at(broker: BrokerCase, topic: str, body: bytes = b"x", sender: SessionCredentials = ADMIN) -> int:

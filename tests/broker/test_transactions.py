@@ -36,7 +36,7 @@ from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
 pytestmark = pytest.mark.asyncio
 
-NOW_MS = 1_700_000_000_000
+NOW_MS, NEVER_MS = 1_700_000_000_000, 1 << 40
 HALF, OP, DISCARDED = names.TRANS_HALF_TOPIC, names.TRANS_OP_HALF_TOPIC, names.TRANS_CHECK_MAX_TIME_TOPIC
 
 
@@ -115,7 +115,7 @@ StartTransactions = Callable[..., Any]
 async def start(start_broker: StartBroker) -> AsyncIterator[StartTransactions]:
     async def make(**settings: Any) -> Transactions:
         clock = settings.pop("clock", None) or ManualClock(NOW_MS)
-        case = await start_broker(clock=clock, **settings)
+        case = await start_broker(clock=clock, **{"transaction_check_interval_ms": NEVER_MS, **settings})
         return Transactions(case, clock)
 
     yield make
@@ -266,7 +266,9 @@ async def test_one_that_is_younger_than_the_timeout_is_not_checked(tx: Transacti
     assert len(tx.asked) == 1
 
 
-async def test_the_clock_makes_a_check_due(tx: Transactions) -> None:
+async def test_the_clock_makes_a_check_due(start: StartTransactions) -> None:
+    tx = await start(transaction_check_interval_ms=30_000)
+    await tx.connect()
     await tx.prepare()
     tx.clock.advance(29_999)
     await asyncio.sleep(0.5)

@@ -226,7 +226,8 @@ class BrokerServer:
             self._ops,
             decisions,
             self.transaction_metrics,
-            ProducerCheck(self.config, self.producers).ask,
+            ProducerCheck(self.config, self.producers, self._log).ask,
+            self._log,
         )
         context = BrokerContext(
             config=self.config,

@@ -46,8 +46,8 @@ from gantrymq.broker.transactions.op_batches import OpBatches
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import RemotingError
-from gantrymq.logs import get_logger
 from gantrymq.model.message import Message, StoredMessage
+from gantrymq.remoting.transport.limited_log import LimitedLog
 from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.put_result import PutMessageResult
@@ -59,8 +59,6 @@ _MOST_OPS_NOTED = 1 << 16  # op messages by which one check moves the offset of 
 _DECIDED_A_SLICE = 8_192
 _MOST_PASSED = 10_000  # half messages behind an immune one that stays where it is
 _HOUR_MS = 3_600_000
-
-log = get_logger("gantrymq.broker")
 
 
 class _Unpublished(NamedTuple):
@@ -128,10 +126,11 @@ class TransactionalMessageCheckService:
         decisions: Decisions,
         metrics: TransactionMetrics,
         ask: Callable[[StoredMessage], None],
+        log: LimitedLog,
     ) -> None:
         self._config, self._clock, self._store, self._topics = config, clock, store, topics
         self._offsets, self._puts, self._ops, self._decisions = offsets, puts, ops, decisions
-        self._metrics, self._ask = metrics, ask
+        self._metrics, self._ask, self._log = metrics, ask, log
         self._last_ms = clock.now_ms()
         self._reached: dict[tuple[str, int], int] = {}  # where the next check begins
         self._unpublished: _Unpublished | None = None
@@ -154,7 +153,8 @@ class TransactionalMessageCheckService:
         try:
             await self._caught_up()
             for queue_id in range(topic.read_queue_nums):
-                await self._check_queue(queue_id)
+                while await self._check_queue(queue_id):
+                    await asyncio.sleep(0)
         finally:
             self._ops.end_check()
         if self._unpublished is None:  # otherwise this check waits for the next one
@@ -183,17 +183,19 @@ class TransactionalMessageCheckService:
             offset = self._offsets.query(names.TRANS_GROUP, topic, queue_id)
         return max(offset, self._store.min_offset_in_queue(topic, queue_id))
 
-    async def _check_queue(self, queue_id: int) -> None:
-        """Check a half queue, and note how far it and its op queue are decided."""
+    async def _check_queue(self, queue_id: int) -> bool:
+        """Check a half queue, and note how far it and its op queue are decided; True where more can be checked."""
         half, op = (names.TRANS_HALF_TOPIC, queue_id), (names.TRANS_OP_HALF_TOPIC, queue_id)
         begin, op_begin = self._begin_of(*half), self._begin_of(*op)
-        end = max(min(self._store.max_offset_in_queue(*half), begin + _WINDOW), begin)
+        queue_end = self._store.max_offset_in_queue(*half)
+        end = max(min(queue_end, begin + _WINDOW), begin)
         if end == begin and op_begin >= self._store.max_offset_in_queue(*op):
-            return
+            return False
         ops = _Ops(begin, end - begin)
         await self._read_ops(queue_id, op_begin, ops)
         reached = await self._walk(_Walk(queue_id, ops, end, waits_from=end))
         self._reached |= {half: reached, op: ops.done_until(op_begin, reached)}
+        return reached == end < queue_end
 
     async def _read_ops(self, queue_id: int, offset: int, ops: _Ops) -> None:
         while True:
@@ -281,7 +283,7 @@ class TransactionalMessageCheckService:
         result = await self._put(message)
         if result is None or not result.is_stored:
             reason = result.status.value if result is not None else "the broker is busy"
-            log.warning("a half message cannot be put back", offset=half.phy_offset, reason=reason)
+            self._log.warning("a half message cannot be put back", offset=half.phy_offset, reason=reason)
             return None
         return replace(
             half, queue_offset=result.queue_offset, phy_offset=result.phy_offset, properties=message.properties
@@ -294,7 +296,7 @@ class TransactionalMessageCheckService:
         result = await self._put(discarded_message(half))
         if result is None or not result.is_stored:
             return False
-        log.error(
+        self._log.warning(
             "a half message without a decision is moved to TRANS_CHECK_MAX_TIME_TOPIC",
             offset=half.phy_offset,
             checks=check_times(half),

@@ -11,19 +11,17 @@ from __future__ import annotations
 from gantrymq.broker.sessions.producers import ProducerManager
 from gantrymq.broker.transactions.half_messages import real_queue, wire_record
 from gantrymq.config.broker_settings import LiveConfig
-from gantrymq.logs import get_logger
 from gantrymq.model.message import PROPERTY_PRODUCER_GROUP, PROPERTY_UNIQ_KEY, StoredMessage
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.send import CheckTransactionStateRequestHeader
-
-log = get_logger("gantrymq.broker")
+from gantrymq.remoting.transport.limited_log import LimitedLog
 
 
 class ProducerCheck:
     """Asks producers. Thread rule: the event loop's thread."""
 
-    def __init__(self, config: LiveConfig, producers: ProducerManager) -> None:
-        self._config, self._producers = config, producers
+    def __init__(self, config: LiveConfig, producers: ProducerManager, log: LimitedLog) -> None:
+        self._config, self._producers, self._log = config, producers, log
 
     def ask(self, half: StoredMessage) -> None:
         """Ask about a half message; where no producer of its group is connected, log that."""
@@ -31,7 +29,7 @@ class ProducerCheck:
         channel = self._producers.next_channel(group) if group is not None else None
         queue = real_queue(half)
         if channel is None or queue is None:
-            log.warning("no producer can be asked about a transaction", group=group, offset=half.phy_offset)
+            self._log.warning("no producer can be asked about a transaction", group=group, offset=half.phy_offset)
             return
         unique_key = half.properties.get(PROPERTY_UNIQ_KEY)
         header = CheckTransactionStateRequestHeader(
