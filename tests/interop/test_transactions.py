@@ -44,7 +44,7 @@ class JavaProducer:
         names = ("topic", "body", "state", "check")
         file = folder / "transactions.jsonl"
         file.write_text("".join(json.dumps(dict(zip(names, one, strict=True))) + "\n" for one in sends))
-        words = [*java_words("transact"), str(file), "--namesrv", namesrv, "--group", GROUP]
+        words = [*java_words("transact"), str(file), "--namesrv", namesrv, "--group", GROUP, "--topic", "T"]
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.sent: list[dict[str, Any]] = []
 

@@ -6,6 +6,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.TransactionListener;
@@ -17,17 +18,17 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * The real transactional producer: sends the messages of a file of JSON lines {@code {topic,body,state,check,properties?}} in
  * transactions and prints a line {@code {sent,state,transactionId}} for each; then it answers checks until stdin ends, and prints
- * {@code {checked,transactionId}} for each. A message is checked by its property {@code check}, so that any producer can answer.
+ * {@code {checked,transactionId}} for each. It sends heart-beats to the brokers of TOPIC before it has sent anything. A message is checked by its property {@code check}, so that any producer can answer.
  */
 final class Transact implements Command {
     @Override
     public String usage() {
-        return "FILE --namesrv ADDRESS --group GROUP";
+        return "FILE --namesrv ADDRESS --group GROUP --topic TOPIC";
     }
 
     @Override
     public int run(Options options, JsonLines out) throws Exception {
-        TransactionMQProducer producer = new TransactionMQProducer(options.text("group"));
+        TransactionMQProducer producer = new TransactionMQProducer(options.text("group"), List.of(options.text("topic")));
         producer.setNamesrvAddr(options.text("namesrv"));
         producer.setSendMsgTimeout(20_000); // the machine may have other work to do
         producer.setTransactionListener(new Listener(out));
