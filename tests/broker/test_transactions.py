@@ -296,6 +296,17 @@ async def test_one_without_an_answer_is_checked_so_often_and_then_moved(start: S
     assert len(await tx.stored("T", 1)) == 1
 
 
+async def test_a_new_one_is_checked_once_where_no_check_is_allowed(start: StartTransactions) -> None:
+    tx = await start(transaction_check_max=0)
+    await tx.connect()
+    await tx.prepare(born_timestamp=NOW_MS)
+    await tx.check(1_000)
+    assert await tx.stored(DISCARDED) == []
+    await tx.check()
+    await tx.check()
+    assert len(tx.asked) == len(await tx.stored(DISCARDED)) == 1
+
+
 @pytest.mark.parametrize("msg_id", [None, "", "no id", "7F00000100002A9F0000000000000000", "FF" * 16])
 async def test_what_names_no_discarded_message_is_not_resumed(tx: Transactions, msg_id: str | None) -> None:
     await tx.case.send("T")

@@ -39,6 +39,7 @@ from gantrymq.broker.transactions.half_messages import (
     fits,
     immune_message,
     immunity_ms,
+    is_checked_enough,
     real_queue,
 )
 from gantrymq.broker.transactions.metrics import TransactionMetrics
@@ -238,16 +239,17 @@ class TransactionalMessageCheckService:
         if self._decisions.is_under_way(walk.queue_id, half.queue_offset):
             return False
         broker = self._config.broker
-        age_ms, times = self._clock.now_ms() - half.born_timestamp_ms, check_times(half)
+        age_ms = self._clock.now_ms() - half.born_timestamp_ms
         too_old_ms = self._config.store.file_reserved_time_hours * _HOUR_MS
-        if times >= broker.transaction_check_max or age_ms > too_old_ms or real_queue(half) is None:
+        is_over = is_checked_enough(half, broker.transaction_check_max) or age_ms > too_old_ms
+        if is_over or real_queue(half) is None:
             return await self._discard(walk, half)
         immune_ms = immunity_ms(half, broker.transaction_timeout_ms)
         if immune_ms is not None and age_ms <= immune_ms:
             return await self._leave_immune(walk, half)
         if immune_ms is None and 0 <= age_ms <= broker.transaction_timeout_ms:
             return False
-        checked = checked_message(half, times + 1)
+        checked = checked_message(half, check_times(half) + 1)
         if not fits(checked):  # RocketMQ accepts half messages without room for the number of checks
             return await self._discard(walk, half)
         newer = await self._put_back(half, checked)

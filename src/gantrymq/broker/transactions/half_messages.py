@@ -153,6 +153,11 @@ def check_times(half: StoredMessage) -> int:
     return max(number(half.properties.get(PROPERTY_TRANSACTION_CHECK_TIMES)), 0)
 
 
+def is_checked_enough(half: StoredMessage, most: int) -> bool:
+    """Whether a half message was checked ``most`` times, or more. One that was never checked is checked once."""
+    return PROPERTY_TRANSACTION_CHECK_TIMES in half.properties and check_times(half) >= most
+
+
 def immunity_ms(half: StoredMessage, timeout_ms: int) -> int | None:
     """How long after its birth a half message is not checked, where its producer has set that; else None."""
     text = half.properties.get(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS)
