@@ -11,11 +11,12 @@ Source: EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMessage.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from gantrymq.broker import names
 from gantrymq.broker.acl.access_control import AccessControl
+from gantrymq.broker.answers import DispatchCatchUp
 from gantrymq.broker.appends.put_queue import OVERLOAD, PutQueue
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.tables.topics import TopicConfigManager
@@ -32,6 +33,7 @@ from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.send import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
 from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.dispatcher import Answer
 from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.put_result import PutMessageResult
 
@@ -60,17 +62,37 @@ class EndTransactionProcessor:
         decisions: Decisions,
         metrics: TransactionMetrics,
         access: AccessControl | None,
+        message_at: Callable[[int], StoredMessage | None],
+        caught_up: DispatchCatchUp,
     ) -> None:
         self._config, self._clock, self._topics, self._queued_at = config, clock, topics, queued_at
         self._puts, self._stats, self._decisions, self._metrics = puts, stats, decisions, metrics
-        self._access = access
+        self._access, self._message_at = access, message_at
+        self._end_queued = caught_up.before(self._end_once_queued)
 
-    def end(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        """Answer once the decision is made. A state that is unknown has no answer, as with RocketMQ."""
+    def end(self, channel: Channel, request: RemotingCommand) -> Answer | Awaitable[Answer]:
+        """Answer once the decision is made. A state that is unknown has no answer, as with RocketMQ.
+
+        Most ends follow their half message at once. They do not wait for the dispatcher as others do: a thousand that
+        wait would keep the event loop busy.
+        """
         asked = request.read(EndTransactionRequestHeader)
         if asked.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             return None
-        half = self._queued_at(asked.commit_log_offset)
+        fresh = self._message_at(asked.commit_log_offset) if self._decisions.is_fresh(asked.commit_log_offset) else None
+        return self._end(channel, request, asked, fresh) if fresh is not None else self._end_queued(channel, request)
+
+    def _end_once_queued(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        asked = request.read(EndTransactionRequestHeader)
+        return self._end(channel, request, asked, self._queued_at(asked.commit_log_offset))
+
+    def _end(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        asked: EndTransactionRequestHeader,
+        half: StoredMessage | None,
+    ) -> RemotingCommand | None:
         if half is None or half.topic != names.TRANS_HALF_TOPIC:
             return request.response(ResponseCode.SYSTEM_ERROR, _NOT_FOUND)
         # When it was checked, the offset may have been the end of the log, which has no topic.

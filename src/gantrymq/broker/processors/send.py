@@ -26,6 +26,7 @@ from gantrymq.broker.sessions.queue_locks import RebalanceLockManager
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.tables.topics import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfigManager, being_deleted, describe
+from gantrymq.broker.transactions.decisions import Decisions
 from gantrymq.broker.transactions.half_messages import can_be_put_back, half_message
 from gantrymq.broker.transactions.metrics import TransactionMetrics
 from gantrymq.clock import Clock, monotonic_ms
@@ -110,6 +111,7 @@ class SendMessageProcessor:
         locks: RebalanceLockManager,
         puts: PutQueue,
         stats: BrokerStatsManager,
+        decisions: Decisions,
         transactions: TransactionMetrics,
         disk_ratio: Callable[[], float],
         answer: Callable[[Channel, Sequence[bytes], str], None],
@@ -117,7 +119,7 @@ class SendMessageProcessor:
         self._config, self._clock = config, clock
         self._topics, self._groups, self._locks = topics, groups, locks
         self._puts, self._stats, self._disk_ratio, self._answer = puts, stats, disk_ratio, answer
-        self._transactions = transactions
+        self._decisions, self._transactions = decisions, transactions
         self._quiet_until_ms = 0
         self._ids = UniqueIds(Host.parse(f"{config.broker.broker_ip1}:0").ip)
 
@@ -366,6 +368,7 @@ class SendMessageProcessor:
         if result is not None and result.phy_offset >= 0:
             self._stats.put(result.topic, result.count, result.size_bytes)
             if sent.is_half:
+                self._decisions.stored(result.phy_offset)
                 self._transactions.add(sent.topic, 1)
         if not sent.request.flag & ONEWAY_FLAG:
             self._answer(sent.channel, self._frame(sent, result, busy), sent.topic)

@@ -320,6 +320,7 @@ def send_processor(context: BrokerContext) -> SendMessageProcessor:
         context.locks,
         context.puts,
         context.stats,
+        context.decisions,
         context.transaction_metrics,
         lambda: context.store.disk_used_ratio,
         context.answer,
@@ -415,6 +416,7 @@ def _messages(context: BrokerContext, sends: SendMessageProcessor) -> dict[int, 
 
 
 def _transactions(context: BrokerContext) -> dict[int, Route]:
+    caught_up = DispatchCatchUp(context.store)
     processor = EndTransactionProcessor(
         context.config,
         context.clock,
@@ -425,12 +427,11 @@ def _transactions(context: BrokerContext) -> dict[int, Route]:
         context.decisions,
         context.transaction_metrics,
         context.access,
+        context.store.message_at,
+        caught_up,
     )
-    caught_up = DispatchCatchUp(context.store)  # a half message counts where its queue points to it
     return {
-        RequestCode.END_TRANSACTION: Route(
-            caught_up.before(processor.end), end_transaction(context.records.real_topic_at)
-        ),
+        RequestCode.END_TRANSACTION: Route(processor.end, end_transaction(context.records.real_topic_at)),
         RequestCode.RESUME_CHECK_HALF_MESSAGE: Route(caught_up.before(processor.resume), ADMINISTRATORS),
     }
 

@@ -287,6 +287,7 @@ class TransactionalMessageCheckService:
             reason = result.status.value if result is not None else "the broker is busy"
             self._log.warning("a half message cannot be put back", offset=half.phy_offset, reason=reason)
             return None
+        self._decisions.stored(result.phy_offset)
         return replace(
             half, queue_offset=result.queue_offset, phy_offset=result.phy_offset, properties=message.properties
         )

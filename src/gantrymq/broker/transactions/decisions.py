@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from gantrymq.broker.transactions.op_batches import OpBatches
 
+MOST_FRESH = 20_000  # half messages that may be decided before they are in their queue
 MOST_PUT_BACK = 100_000  # records whose newer one is known; the oldest are forgotten first
 
 HalfOffset = tuple[int, int]  # queue id, queue offset
@@ -31,6 +32,7 @@ class Decisions:
 
     def __init__(self, ops: OpBatches) -> None:
         self._ops = ops
+        self._fresh: dict[int, None] = {}  # physical offsets, in the order in which they were stored
         self._under_way: dict[HalfOffset, int] = {}  # how many decisions: a producer may send one twice
         # By a record that was put back, or was put back as: its newer one, itself if it is the newest, None if decided.
         self._newer: dict[HalfOffset, HalfOffset | None] = {}
@@ -39,6 +41,16 @@ class Decisions:
     def has_room(self) -> bool:
         """Whether another one may be made."""
         return self._ops.has_room
+
+    def stored(self, phy_offset: int) -> None:
+        """A half message was just stored: its end need not wait until its queue points to it."""
+        while len(self._fresh) >= MOST_FRESH:
+            del self._fresh[next(iter(self._fresh))]
+        self._fresh[phy_offset] = None
+
+    def is_fresh(self, phy_offset: int) -> bool:
+        """Whether a half message was just stored at an offset of the log."""
+        return phy_offset in self._fresh
 
     def begin(self, queue_id: int, offset: int) -> Decision | None:
         """A half message is about to be decided: no check may take it for an open one. None if it is decided."""
