@@ -192,6 +192,10 @@ class NoRoomError(DiskFullError):
         self.needed_bytes = needed_bytes
 
 
+class FilterSyntaxError(GantrymqError):
+    """An SQL92 expression cannot be parsed, or is above a limit."""
+
+
 class RemotingError(GantrymqError):
     """The base class of errors of RocketMQ's remoting protocol."""
 

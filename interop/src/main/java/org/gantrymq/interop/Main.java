@@ -39,6 +39,7 @@ public final class Main {
         COMMANDS.put("mqadmin", new Mqadmin());
         COMMANDS.put("load", new Load());
         COMMANDS.put("allocate", new Allocate());
+        COMMANDS.put("evaluate-sql", new EvaluateSql());
         COMMANDS.put("consume", new Consume());
         COMMANDS.put("transact", new Transact());
     }

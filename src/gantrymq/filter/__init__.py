@@ -1,0 +1,1 @@
+"""SQL92 filters over the properties of messages: parse, compile, evaluate. No I/O."""

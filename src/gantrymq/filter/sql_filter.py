@@ -1,0 +1,87 @@
+"""A compiled SQL92 expression, and a cache of them.
+
+The grammar and Lark are imported when the first expression is parsed, so a process without SQL92 consumers never loads
+them.
+
+Thread rule: one thread uses a cache; a filter may be used by any.
+
+Source: SqlFilter, SelectorParser.parse (PARSE_CACHE), ExpressionMessageFilter.isMatchedByCommitLog.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from gantrymq.errors import FilterSyntaxError
+from gantrymq.filter.values import EvaluationError
+
+if TYPE_CHECKING:
+    from gantrymq.filter.evaluate import Evaluate
+    from gantrymq.filter.grammar import Parser
+
+_CACHED_CHARACTERS = 1 << 20
+_ENTRY_CHARACTERS = 100  # what an entry of the cache counts in addition to its text
+
+
+class SqlFilter:
+    """A compiled expression. ``text`` is its source."""
+
+    def __init__(self, text: str, evaluate: Evaluate) -> None:
+        self.text, self._evaluate = text, evaluate
+
+    def evaluate(self, properties: Mapping[str, str]) -> bool | None:
+        """True, False, or None for null. Raises EvaluationError where Java's evaluation throws."""
+        value = self._evaluate(properties)
+        assert value is None or isinstance(value, bool), "the parser refuses what is no condition"
+        return value
+
+    def matches(self, properties: Mapping[str, str]) -> bool:
+        """Whether a message with these properties matches. Null and an EvaluationError mean that it does not."""
+        try:
+            return self._evaluate(properties) is True
+        except EvaluationError:
+            return False
+
+
+class SqlFilterCache:
+    """Compiles expressions, and keeps those used last, invalid ones included."""
+
+    def __init__(self) -> None:
+        self._parser: Parser | None = None
+        self._kept: OrderedDict[str, SqlFilter | str] = OrderedDict()
+        self._characters = 0
+
+    def compile(self, text: str) -> SqlFilter:
+        """The filter of an expression. Raises FilterSyntaxError."""
+        kept = self._kept.get(text)
+        if kept is None:
+            kept = self._compile(text)
+            self._keep(text, kept)
+        else:
+            self._kept.move_to_end(text)
+        if isinstance(kept, str):
+            raise FilterSyntaxError(kept)
+        return kept
+
+    def _compile(self, text: str) -> SqlFilter | str:
+        """The filter, or the reason why there is none."""
+        from gantrymq.filter.evaluate import compile_node
+        from gantrymq.filter.grammar import Parser
+
+        if self._parser is None:
+            self._parser = Parser()
+        try:
+            return SqlFilter(text, compile_node(self._parser.parse(text)))
+        except FilterSyntaxError as error:
+            return str(error)
+
+    def _keep(self, text: str, kept: SqlFilter | str) -> None:
+        if len(text) > _CACHED_CHARACTERS // 16:  # above the limit of an expression: refused without parsing it
+            return
+        self._kept[text] = kept
+        self._characters += len(text) + _ENTRY_CHARACTERS
+        while self._characters > _CACHED_CHARACTERS:
+            oldest, _ = self._kept.popitem(last=False)
+            self._characters -= len(oldest) + _ENTRY_CHARACTERS
