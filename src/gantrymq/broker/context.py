@@ -14,6 +14,7 @@ from gantrymq.broker.sessions.producers import ProducerManager
 from gantrymq.broker.sessions.queue_locks import RebalanceLockManager
 from gantrymq.broker.statistics import BrokerStatsManager, StoreStatsService
 from gantrymq.broker.stored_records import StoredRecords
+from gantrymq.broker.tables.consumer_filters import ConsumerFilterManager
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.persistence import ConfigPersistence
 from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
@@ -41,6 +42,7 @@ class BrokerContext:
     groups: SubscriptionGroupManager
     offsets: ConsumerOffsetManager
     consumers: ConsumerManager
+    filters: ConsumerFilterManager
     producers: ProducerManager
     locks: RebalanceLockManager
     stats: BrokerStatsManager

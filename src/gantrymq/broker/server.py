@@ -33,8 +33,10 @@ from gantrymq.broker.sessions.queue_locks import RebalanceLockManager
 from gantrymq.broker.statistics import SAMPLE_MS, BrokerStatsManager, StoreStatsService
 from gantrymq.broker.store_log import log_failure, log_opening
 from gantrymq.broker.stored_records import StoredRecords
+from gantrymq.broker.tables.consumer_filters import ConsumerFilterManager
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.persistence import (
+    CONSUMER_FILTER,
     SUBSCRIPTION_GROUP,
     TOPICS,
     TRANSACTION_METRICS,
@@ -158,6 +160,7 @@ class BrokerServer:
         self.groups = SubscriptionGroupManager(config, clock)
         self.offsets = ConsumerOffsetManager(config, clock)
         self.transaction_metrics = TransactionMetrics(clock)
+        self.filters = ConsumerFilterManager(config, clock)
         self.kept = ConfigPersistence(
             self._fs,
             self._path / "config",
@@ -166,10 +169,11 @@ class BrokerServer:
                 KeptTable(SUBSCRIPTION_GROUP, self.groups),
                 KeptTable(CONSUMER_OFFSET, self.offsets),
                 KeptTable(TRANSACTION_METRICS, self.transaction_metrics, is_dispensable=True),
+                KeptTable(CONSUMER_FILTER, self.filters),
             ],
         )
         self.kept.load()
-        self.consumers = ConsumerManager(self._members_changed, self._cut_off)
+        self.consumers = ConsumerManager(self._members_changed, self._cut_off, self.filters.unregister)
         self._notices = MemberNotices(lambda name: group.clients if (group := self.consumers.group(name)) else [])
         self.producers = ProducerManager(self._cut_off)
         self.locks = RebalanceLockManager()
@@ -238,6 +242,7 @@ class BrokerServer:
             groups=self.groups,
             offsets=self.offsets,
             consumers=self.consumers,
+            filters=self.filters,
             producers=self.producers,
             locks=self.locks,
             stats=self.stats,
@@ -307,6 +312,7 @@ class BrokerServer:
         now_ms, broker = monotonic_ms(self._clock), self.config.broker
         self.producers.expire(now_ms)
         self.locks.expire(now_ms)
+        self.filters.expire()
         self.consumers.expire(now_ms, broker.channel_expired_timeout_ms, broker.subscription_expired_timeout_ms)
         # By now all connected clients have sent a heartbeat.
         if now_ms - self._began_ms > broker.channel_expired_timeout_ms:

@@ -8,10 +8,12 @@ from __future__ import annotations
 from gantrymq.broker import names
 from gantrymq.broker.sessions.consumers import CONSUME_ACTIVELY, ConsumerManager, is_tag_type
 from gantrymq.broker.sessions.producers import ClientChannel, ProducerManager
+from gantrymq.broker.tables.consumer_filters import ConsumerFilterManager
 from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.tables.topics import UNIT_SUB_FLAG, TopicConfigManager
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.errors import FilterSyntaxError
 from gantrymq.remoting.acl import ACCESS_KEY
 from gantrymq.remoting.bodies.client import CheckClientRequestBody, ConsumerData, HeartbeatData
 from gantrymq.remoting.body import decode_request
@@ -34,9 +36,10 @@ class ClientManageProcessor:
         groups: SubscriptionGroupManager,
         consumers: ConsumerManager,
         producers: ProducerManager,
+        filters: ConsumerFilterManager,
     ) -> None:
         self._config, self._clock, self._topics, self._groups = config, clock, topics, groups
-        self._consumers, self._producers = consumers, producers
+        self._consumers, self._producers, self._filters = consumers, producers, filters
 
     def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """HEART_BEAT in both versions. In version 2 a fingerprint replaces subscriptions that the broker knows."""
@@ -77,13 +80,16 @@ class ClientManageProcessor:
         names.require_short("group's type", consumer.consume_type, consumer.message_model, consumer.consume_from_where)
         before = self._consumers.group(name)
         is_other = data.without_sub if before is None else before.fingerprint != data.heartbeat_fingerprint
+        with_subscriptions = not (data.heartbeat_fingerprint and data.without_sub)
         self._consumers.register(
             consumer,
             client,
             notify=group.notify_consumer_ids_changed_enable,
-            with_subscriptions=not (data.heartbeat_fingerprint and data.without_sub),
+            with_subscriptions=with_subscriptions,
             fingerprint=data.heartbeat_fingerprint,
         )
+        if with_subscriptions:
+            self._filters.register(name, consumer.subscription_data_set)
         return is_other
 
     def unregister(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -98,10 +104,16 @@ class ClientManageProcessor:
         return request.response(ResponseCode.SUCCESS)
 
     def check_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """CHECK_CLIENT_CONFIG: only filters by tag are supported."""
+        """CHECK_CLIENT_CONFIG: whether a filter can be compiled, if it is not by tags."""
         subscription = decode_request(CheckClientRequestBody, request.body).subscription_data
         if subscription is None or is_tag_type(subscription.expression_type):
             return request.response(ResponseCode.SUCCESS)
         kind = subscription.expression_type
-        remark = f"The broker does not support consumer to filter message by {kind}"
-        return request.response(ResponseCode.SYSTEM_ERROR, remark)
+        if not self._config.broker.enable_property_filter:
+            remark = f"The broker does not support consumer to filter message by {kind}"
+            return request.response(ResponseCode.SYSTEM_ERROR, remark)
+        try:
+            self._filters.compile(kind, subscription.sub_string)
+        except FilterSyntaxError as error:
+            return request.response(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
+        return request.response(ResponseCode.SUCCESS)

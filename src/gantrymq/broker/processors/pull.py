@@ -1,6 +1,7 @@
 """PULL_MESSAGE and LITE_PULL_MESSAGE: the records of a queue that match a filter.
 
-Records are sent as slices of the mapped log; no pull decodes them. A pull that finds nothing is held.
+Records are sent as slices of the mapped log. Only an SQL92 filter decodes something of them: their properties. A pull
+that finds nothing is held.
 
 Source: PullMessageProcessor, DefaultPullMessageResultHandler, DefaultMessageStore.getMessage.
 """
@@ -8,11 +9,14 @@ Source: PullMessageProcessor, DefaultPullMessageResultHandler, DefaultMessageSto
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, cast
 
 from gantrymq.broker import names
 from gantrymq.broker.acl.access_control import AccessControl
+from gantrymq.broker.record_filter import FilterRun, RecordFilter
 from gantrymq.broker.sessions.consumers import (
     BROADCASTING,
     CLUSTERING,
@@ -25,12 +29,14 @@ from gantrymq.broker.sessions.consumers import (
 )
 from gantrymq.broker.sessions.long_polling import MAX_WAIT_MS, HeldPull, PullRequestHoldService, held_bytes
 from gantrymq.broker.statistics import BrokerStatsManager, StoreStatsService
+from gantrymq.broker.tables.consumer_filters import ConsumerFilterManager
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.subscription_groups import FORBIDDEN_READ, SubscriptionGroupManager
 from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import PERM_READ, LiveConfig
-from gantrymq.errors import DiskError
+from gantrymq.errors import DiskError, FilterSyntaxError
+from gantrymq.filter.sql_filter import SqlFilter
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.model.status import GetMessageStatus
 from gantrymq.remoting.bodies.client import SubscriptionData
@@ -84,17 +90,31 @@ class MessagePuller:
         max_msgs: int,
         max_bytes: int,
         tags_codes: Collection[int] | None = None,
+        record_filter: RecordFilter | None = None,
     ) -> PulledMessages:
         """The records from ``offset`` on with a matching tags code. Neighbours in the log are one piece (getMessage).
+
+        With a ``record_filter`` they must match it too, and the result ends early when its budget is used up.
 
         Raises DiskError if the first of them cannot be read. If a later one cannot, the result ends before it.
         """
         try:
-            return self._pull(topic, queue_id, offset, max_msgs, max_bytes, tags_codes)
+            return self._pull(topic, queue_id, offset, max_msgs, max_bytes, tags_codes, record_filter)
         except DiskError:
             if max_msgs <= 1:
                 raise
-            return self._pull(topic, queue_id, offset, 1, max_bytes, tags_codes)
+            return self._pull(topic, queue_id, offset, 1, max_bytes, tags_codes, record_filter)
+
+    def has_match(self, topic: str, queue_id: int, begin: int, end: int, record_filter: RecordFilter) -> bool:
+        """Whether a held pull is answered because of the messages from ``begin`` to ``end``.
+
+        True also if not all of them could be tested: its consumer pulls again from where the answer says.
+        """
+        try:
+            pulled = self._pull(topic, queue_id, begin, 1, 1, None, record_filter)
+        except DiskError:
+            return True
+        return pulled.count > 0 or pulled.next_begin_offset < end
 
     def _pull(
         self,
@@ -104,6 +124,7 @@ class MessagePuller:
         max_msgs: int,
         max_bytes: int,
         tags_codes: Collection[int] | None,
+        record_filter: RecordFilter | None,
     ) -> PulledMessages:
         queue, begun = self._lookup.begin(topic, queue_id, offset)
         pulled = PulledMessages(begun.status, begun.next_begin_offset, begun.min_offset, begun.max_offset)
@@ -111,7 +132,8 @@ class MessagePuller:
             pulled.status = GetMessageStatus.NO_MESSAGE_IN_QUEUE  # RocketMQ creates the queue when it looks for it
         if queue is not None:
             look_at = max(self._lookup.config.max_filter_message_size_bytes // UNIT_SIZE, max_msgs)
-            _Pull(self._lookup.log, queue, pulled, max_msgs, max_bytes).fill(look_at, tags_codes)
+            run = record_filter.begin() if record_filter is not None else None
+            _Pull(self._lookup.log, queue, pulled, max_msgs, max_bytes, run).fill(look_at, tags_codes)
         return pulled
 
 
@@ -119,9 +141,15 @@ class _Pull:
     """A pull in progress: collects records until one of its limits is reached."""
 
     def __init__(
-        self, log: CommitLog, queue: ConsumeQueue, pulled: PulledMessages, max_msgs: int, max_bytes: int
+        self,
+        log: CommitLog,
+        queue: ConsumeQueue,
+        pulled: PulledMessages,
+        max_msgs: int,
+        max_bytes: int,
+        record_filter: FilterRun | None,
     ) -> None:
-        self._log = log
+        self._log, self._filter = log, record_filter
         self._queue, self._pulled = queue, pulled
         self._max_msgs, self._max_bytes = max_msgs, max_bytes
         self._run_begin = self._run_end = _NO_RUN
@@ -136,19 +164,37 @@ class _Pull:
         end = min(pulled.max_offset, pulled.next_begin_offset + look_at)
         while pulled.next_begin_offset < end:
             # Without a filter nearly every unit read is taken. One more unit shows that the rest is for the next pull.
-            most = _UNITS_A_READ if tags_codes is not None else self._max_msgs - pulled.count + 1
+            is_filtered = tags_codes is not None or self._filter is not None
+            most = _UNITS_A_READ if is_filtered else self._max_msgs - pulled.count + 1
             count = min(end - pulled.next_begin_offset, most)
             begin = pulled.next_begin_offset
             for phy_offset, size, tags_code in queue.units(begin, count):
                 if pulled.count and (pulled.count >= self._max_msgs or pulled.size_bytes + size > self._max_bytes):
                     self._end_run()
                     return
+                if self._filter is not None and self._filter.is_used_up:
+                    self._end_run()
+                    return
                 pulled.next_begin_offset += 1
-                if tags_codes is None or queue.may_be(tags_code, tags_codes):
+                if (tags_codes is None or queue.may_be(tags_code, tags_codes)) and self._matches(phy_offset, size):
                     self._take(phy_offset, size)
             if pulled.next_begin_offset == begin:
                 break
         self._end_run()
+
+    def _matches(self, phy_offset: int, size: int) -> bool:
+        """Whether a record matches the filter. One that is not there does, for _take to find out."""
+        if self._filter is None or phy_offset < self._gone_until:
+            return True
+        end = phy_offset + size
+        if not self._readable_from <= phy_offset <= end <= self._readable_end:
+            self._end_run()  # its bytes are in the file that _reach leaves
+            if not self._reach(phy_offset, end):
+                return True
+        assert self._file is not None, "_reach has found a file"
+        begin = phy_offset - self._readable_from
+        self._file.fetch(begin, size)
+        return self._filter.matches(self._readable[begin : begin + size])
 
     def _take(self, phy_offset: int, size: int) -> None:
         pulled, end = self._pulled, phy_offset + size
@@ -235,6 +281,7 @@ class _Checked(NamedTuple):
     topic: TopicConfig
     group: SubscriptionGroupConfig
     codes: Collection[int] | None
+    record_filter: RecordFilter | None
 
 
 class PullMessageProcessor:
@@ -253,12 +300,13 @@ class PullMessageProcessor:
         stats: BrokerStatsManager,
         store_stats: StoreStatsService,
         access: AccessControl | None,
+        filters: ConsumerFilterManager,
     ) -> None:
         self._config, self._clock, self._store = config, clock, store
         self._puller = MessagePuller(store.lookup)
         self._topics, self._groups, self._consumers = topics, groups, consumers
         self._offsets, self._holds, self._stats, self._store_stats = offsets, holds, stats, store_stats
-        self._access = access
+        self._access, self._filters = access, filters
 
     def pull(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer a pull at once, or hold it if its sysFlag allows that and there is no message."""
@@ -290,6 +338,7 @@ class PullMessageProcessor:
                 broker.max_transfer_bytes_in_memory,
             ),
             checked.codes,
+            checked.record_filter,
         )
         return self._answer(channel, request, asked, checked, found, may_wait=may_wait)
 
@@ -315,8 +364,9 @@ class PullMessageProcessor:
             remark = f"the consumer group[{asked.consumer_group}] is forbidden for topic[{asked.topic}]"
             raise PullRefusal(ResponseCode.NO_PERMISSION, remark, _SUBSCRIPTION_FORBIDDEN)
         subscription = self._subscription(asked, group)
+        record_filter = self._record_filter(asked, subscription)
         self._check_pull_consumer(channel, asked.consumer_group)
-        return _Checked(topic, group, tags_codes(subscription))
+        return _Checked(topic, group, tags_codes(subscription), record_filter)
 
     def _check_topic(self, channel: Channel, asked: PullMessageRequestHeader) -> TopicConfig:
         topic = self._topics.get(asked.topic)
@@ -345,10 +395,47 @@ class PullMessageProcessor:
             self._consumers.note_pull(asked.consumer_group, model, found, monotonic_ms(self._clock))
         else:
             found = self._known_subscription(asked, group)
-        if not is_tag_type(found.expression_type):
-            remark = f"The broker does not support consumer to filter message by {found.expression_type}"
-            raise PullRefusal(ResponseCode.SYSTEM_ERROR, remark)
         return found
+
+    def _record_filter(self, asked: PullMessageRequestHeader, subscription: SubscriptionData) -> RecordFilter | None:
+        """The filter of a subscription that is not by tags; None for one by tags."""
+        kind = subscription.expression_type
+        if subscription.class_filter_mode or is_tag_type(kind):
+            return None
+        broker, sql = self._config.broker, None
+        if asked.sys_flag & _SUBSCRIPTION:
+            if broker.enable_property_filter:
+                sql = self._compiled(asked, subscription)
+        else:
+            data = self._filters.get(asked.topic, asked.consumer_group)
+            with suppress(FilterSyntaxError):
+                sql = self._filters.compiled(data) if data is not None and broker.enable_property_filter else None
+            if data is None or (sql is None and broker.enable_property_filter):
+                remark = "The broker's consumer filter data is not exist!Your expression may be wrong!"
+                raise PullRefusal(ResponseCode.FILTER_DATA_NOT_EXIST, remark)
+            if data.client_version < asked.sub_version:
+                remark = "the consumer's consumer filter data not latest"
+                raise PullRefusal(ResponseCode.FILTER_DATA_NOT_LATEST, remark)
+        if sql is None:
+            remark = f"The broker does not support consumer to filter message by {kind}"
+            raise PullRefusal(ResponseCode.SYSTEM_ERROR, remark)
+        is_retry = broker.filter_support_retry and asked.topic.startswith(names.RETRY_PREFIX)
+        return RecordFilter(sql, partial(self._find_filter, asked.consumer_group) if is_retry else None)
+
+    def _compiled(self, asked: PullMessageRequestHeader, subscription: SubscriptionData) -> SqlFilter:
+        """The filter of a pull with its own subscription. RocketMQ delivers every message if it is invalid."""
+        try:
+            return self._filters.compile(subscription.expression_type, asked.subscription)
+        except FilterSyntaxError:
+            remark = "parse the consumer's subscription failed"
+            raise PullRefusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
+
+    def _find_filter(self, group: str, topic: str) -> SqlFilter | None:
+        """The filter of a group for the topic that a message of its retry topic came from."""
+        data = self._filters.get(topic, group)
+        with suppress(FilterSyntaxError):
+            return self._filters.compiled(data) if data is not None else None
+        return None
 
     def _known_subscription(self, asked: PullMessageRequestHeader, config: SubscriptionGroupConfig) -> SubscriptionData:
         """The subscription from the group's heartbeats, if it is as new as the pull requires."""
@@ -457,6 +544,10 @@ class PullMessageProcessor:
             resume,
             held_bytes(texts, checked.codes),
         )
+        if checked.record_filter is not None:
+            pull.is_ready = partial(
+                self._puller.has_match, asked.topic, asked.queue_id, record_filter=checked.record_filter
+            )
         self._holds.hold(asked.topic, asked.queue_id, pull, broker.pull_thread_pool_queue_capacity)
 
     def _commit(self, asked: PullMessageRequestHeader, next_offset: int, *, may_commit: bool) -> None:

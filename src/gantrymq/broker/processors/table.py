@@ -399,6 +399,7 @@ def _messages(context: BrokerContext, sends: SendMessageProcessor) -> dict[int, 
         context.stats,
         context.store_stats,
         context.access,
+        context.filters,
     ).pull
     may_pull = consume(PullMessageRequestHeader, topics=("topic",))
     # A message can be sent back once its queue has a unit for it, which may be a moment after its acknowledgement.
@@ -438,7 +439,13 @@ def _transactions(context: BrokerContext) -> dict[int, Route]:
 
 def _consumers(context: BrokerContext) -> dict[int, Route]:
     clients = ClientManageProcessor(
-        context.config, context.clock, context.topics, context.groups, context.consumers, context.producers
+        context.config,
+        context.clock,
+        context.topics,
+        context.groups,
+        context.consumers,
+        context.producers,
+        context.filters,
     )
     manage = ConsumerManageProcessor(
         context.config, context.store, context.topics, context.groups, context.consumers, context.offsets

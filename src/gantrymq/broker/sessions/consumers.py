@@ -131,18 +131,22 @@ class ConsumerManager:
     """Groups of consumers. ``members_changed`` is called when a clustering group gains or loses a member.
 
     Consumers that pull without a heartbeat are recorded separately (RocketMQ's compensation table), with a subscription
-    and no channel. ``close`` closes a connection that uses too much memory, and gets the reason.
+    and no channel. ``close`` closes a connection that uses too much memory, and gets the reason. ``ended`` is called
+    with a group that has lost its last member.
     """
 
     def __init__(
-        self, members_changed: MembersChanged = lambda _: None, close: Callable[[Connected, str], None] = abort
+        self,
+        members_changed: MembersChanged = lambda _: None,
+        close: Callable[[Connected, str], None] = abort,
+        ended: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
         self._pulling: dict[str, ConsumerGroup] = {}
         self._topics: dict[str, set[str]] = {}
         self._members, self._close = Memberships(self.channel_closed, close), close
         self._held_bytes = self._pulling_bytes = 0
-        self._members_changed = members_changed
+        self._members_changed, self._ended = members_changed, ended
 
     @property
     def groups(self) -> Mapping[str, ConsumerGroup]:
@@ -287,6 +291,7 @@ class ConsumerManager:
         del self._groups[group.name]
         self._held_bytes -= group.size_bytes
         self._forget(group.name, group.subscriptions)
+        self._ended(group.name)
 
     def _forget(self, group: str, topics: Iterable[str]) -> None:
         """Record that the group no longer subscribes to these topics."""

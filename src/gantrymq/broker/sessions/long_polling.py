@@ -47,7 +47,8 @@ class Asker(Protocol):
 class HeldPull:
     """A held pull. ``resume`` answers it, ``offset`` is its next offset. ``tags_codes`` None matches every message.
 
-    ``size_bytes`` is its memory. Units before ``looked_until`` did not match.
+    ``size_bytes`` is its memory. Units before ``looked_until`` did not match. ``is_ready`` of a pull with an SQL92
+    filter says whether to answer because of the messages between two queue offsets.
     """
 
     channel: Asker
@@ -58,6 +59,7 @@ class HeldPull:
     size_bytes: int
     looked_until: int = 0
     key: _Queue = ("", 0)
+    is_ready: Callable[[int, int], bool] | None = None
 
 
 @dataclass(slots=True)
@@ -166,7 +168,12 @@ class PullRequestHoldService:
         lookup = self._store().lookup
 
         def look(pull: HeldPull) -> None:
-            if lookup.has_match(*key, max(pull.offset, pull.looked_until), end, pull.tags_codes):
+            begin = max(pull.offset, pull.looked_until)
+            if pull.is_ready is not None:
+                is_ready = pull.is_ready(begin, end)
+            else:
+                is_ready = lookup.has_match(*key, begin, end, pull.tags_codes)
+            if is_ready:
                 self._answer(pull)
             else:
                 pull.looked_until = max(end, pull.looked_until)

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from gantrymq.broker.tables.consumer_filters import ConsumerFilterManager
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.tables.topics import TopicConfigManager
@@ -29,6 +30,7 @@ from gantrymq.store.config_files import ConfigFile, table_problems
 TOPICS = "topics.json"
 SUBSCRIPTION_GROUP = "subscriptionGroup.json"
 TRANSACTION_METRICS = "transactionMetrics"
+CONSUMER_FILTER = "consumerFilter.json"
 
 log = get_logger("gantrymq.broker")
 
@@ -156,4 +158,5 @@ def table_decoders() -> TableDecoders:
         TOPICS: TopicConfigManager(config, clock).load,
         SUBSCRIPTION_GROUP: SubscriptionGroupManager(config, clock).load,
         CONSUMER_OFFSET: ConsumerOffsetManager(config, clock).load,
+        CONSUMER_FILTER: ConsumerFilterManager(config, clock).load,
     }

@@ -1,0 +1,65 @@
+"""Evaluates a group's SQL92 filter on records of the log, within a budget for each pull.
+
+An expression of the largest size over 800 messages would hold the event loop for a second. Work is therefore counted in
+characters of the expression, and a pull that has used its budget returns what it has found.
+
+Source: ExpressionMessageFilter.isMatchedByCommitLog, ExpressionForRetryMessageFilter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from gantrymq.filter.sql_filter import SqlFilter
+from gantrymq.format.properties import decode_properties
+from gantrymq.format.record import Layout, read_layout
+from gantrymq.model.message import PROPERTY_RETRY_TOPIC
+
+_BUDGET = 400_000  # about 30 ms
+_RECORD_COST = 50
+_WORK_BYTES = 256  # of properties, for which an expression is counted once more
+
+FindFilter = Callable[[str], SqlFilter | None]
+
+
+class RecordFilter:
+    """The filter of a pull. ``find_for_topic`` is given for a retry topic with filterSupportRetry.
+
+    It returns the group's filter for the topic that a message of a retry topic came from; None lets it pass.
+    """
+
+    def __init__(self, sql: SqlFilter, find_for_topic: FindFilter | None = None) -> None:
+        self._sql, self._find_for_topic = sql, find_for_topic
+
+    def begin(self) -> FilterRun:
+        """The filter with a fresh budget."""
+        return FilterRun(self._choose)
+
+    def _choose(self, properties: Mapping[str, str]) -> SqlFilter | None:
+        if self._find_for_topic is None:
+            return self._sql
+        return self._find_for_topic(properties.get(PROPERTY_RETRY_TOPIC, ""))
+
+
+class FilterRun:
+    """One pull's use of a filter. ``is_used_up`` says that its budget is used up."""
+
+    def __init__(self, choose: Callable[[Mapping[str, str]], SqlFilter | None]) -> None:
+        self._choose, self._left = choose, _BUDGET
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether no further record should be tested in this turn of the event loop."""
+        return self._left <= 0
+
+    def matches(self, record: memoryview) -> bool:
+        """Whether a record matches. One that cannot be read does: the consumer shall see what is wrong with it."""
+        layout = read_layout(record, 0, len(record))
+        if not isinstance(layout, Layout):
+            return True
+        raw = bytes(record[layout.properties_at : layout.properties_at + layout.properties_length])
+        properties = decode_properties(raw)
+        sql = self._choose(properties)
+        cost = len(sql.text) if sql is not None else 0
+        self._left -= _RECORD_COST + len(raw) + cost * (1 + len(raw) // _WORK_BYTES)
+        return sql is None or sql.matches(properties)
