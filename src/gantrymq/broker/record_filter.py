@@ -17,6 +17,7 @@ from gantrymq.model.message import PROPERTY_RETRY_TOPIC
 
 _BUDGET = 400_000  # about 30 ms
 _RECORD_COST = 50
+_PARSE_COST = 25  # of a character that may have to be parsed first
 _WORK_BYTES = 256  # of properties, for which an expression is counted once more
 
 FindFilter = Callable[[str], SqlFilter | None]
@@ -33,7 +34,7 @@ class RecordFilter:
 
     def begin(self) -> FilterRun:
         """The filter with a fresh budget."""
-        return FilterRun(self._choose)
+        return FilterRun(self._choose, 1 if self._find_for_topic is None else _PARSE_COST)
 
     def _choose(self, properties: Mapping[str, str]) -> SqlFilter | None:
         if self._find_for_topic is None:
@@ -44,8 +45,8 @@ class RecordFilter:
 class FilterRun:
     """One pull's use of a filter. ``is_used_up`` says that its budget is used up."""
 
-    def __init__(self, choose: Callable[[Mapping[str, str]], SqlFilter | None]) -> None:
-        self._choose, self._left = choose, _BUDGET
+    def __init__(self, choose: Callable[[Mapping[str, str]], SqlFilter | None], cost: int) -> None:
+        self._choose, self._cost, self._left = choose, cost, _BUDGET
 
     @property
     def is_used_up(self) -> bool:
@@ -60,6 +61,6 @@ class FilterRun:
         raw = bytes(record[layout.properties_at : layout.properties_at + layout.properties_length])
         properties = decode_properties(raw)
         sql = self._choose(properties)
-        cost = len(sql.text) if sql is not None else 0
+        cost = self._cost * len(sql.text) if sql is not None else 0
         self._left -= _RECORD_COST + len(raw) + cost * (1 + len(raw) // _WORK_BYTES)
         return sql is None or sql.matches(properties)

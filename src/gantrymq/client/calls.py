@@ -152,6 +152,7 @@ def pull(
     *,
     group: str = TOOLS_CONSUMER_GROUP,
     expression: str = SUBSCRIBE_ALL,
+    expression_type: str = "TAG",
 ) -> Call[PullResult]:
     """PULL_MESSAGE that neither waits for messages nor commits an offset.
 
@@ -168,7 +169,7 @@ def pull(
         suspend_timeout_millis=0,
         subscription=expression,
         sub_version=0,
-        expression_type="TAG",
+        expression_type=expression_type,
         bname=queue.broker_name,
     )
     return Call(lambda: RemotingCommand.request(header), read_pull)

@@ -21,6 +21,7 @@ from gantrymq.client import calls
 from gantrymq.client.arguments import checks_arguments, number, text
 from gantrymq.client.blocking import BlockingClient
 from gantrymq.client.calls import SUBSCRIBE_ALL, TOOLS_CONSUMER_GROUP, Call, PullResult
+from gantrymq.client.consumer.subscription import TAG
 from gantrymq.client.keywords import ClientSettings
 from gantrymq.client.namespace import without_namespace, wrap_namespace
 from gantrymq.client.routes import TopicRoute
@@ -127,10 +128,24 @@ class PullClient:
         return self._ask(queue, lambda full: calls.search_offset(full, timestamp_ms))
 
     def pull(
-        self, queue: MessageQueue, offset: int, max_messages: int = 32, *, expression: str = SUBSCRIBE_ALL
+        self,
+        queue: MessageQueue,
+        offset: int,
+        max_messages: int = 32,
+        *,
+        expression: str = SUBSCRIBE_ALL,
+        expression_type: str = TAG,
     ) -> PullResult:
-        """One pull. It returns at once with the messages that exist."""
-        return self._ask(queue, lambda full: self._pull(full, offset, max_messages, expression))
+        """One pull. It returns at once with the messages that exist and match the expression.
+
+        ``expression`` is ``*``, ``TagA || TagB``, or with ``SQL92`` a condition.
+        """
+        return self._ask(
+            queue,
+            lambda full: calls.pull(
+                full, offset, max_messages, group=self._group, expression=expression, expression_type=expression_type
+            ),
+        )
 
     def read(
         self, queue: MessageQueue, begin: int, end: int, *, expression: str = SUBSCRIBE_ALL, under_way: int = UNDER_WAY

@@ -64,7 +64,7 @@ class BrokerConfig(StrangerLimits):
     reject_pull_consumer_enable: bool = key("rejectPullConsumerEnable", False)
     lite_pull_message_enable: bool = key("litePullMessageEnable", True)
     use_server_side_reset_offset: bool = key("useServerSideResetOffset", True)
-    enable_property_filter: bool = key("enablePropertyFilter", True)  # RocketMQ's default is false
+    enable_property_filter: bool = key("enablePropertyFilter", False)
     filter_support_retry: bool = key("filterSupportRetry", False)
     filter_data_clean_time_span_ms: int = key("filterDataCleanTimeSpan", 86_400_000, least=0, most=LONG_MAX)
     max_error_rate_of_bloom_filter: int = key("maxErrorRateOfBloomFilter", 20, least=1, most=99, at_start=True)

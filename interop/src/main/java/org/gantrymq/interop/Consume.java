@@ -4,6 +4,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.stream.Collectors;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -21,7 +22,7 @@ final class Consume implements Command {
     @Override
     public String usage() {
         return "--namesrv ADDRESS --topic TOPIC --group GROUP [--instance NAME] [--offsets DIR] [--orderly]"
-            + " [--broadcast]";
+            + " [--broadcast] [--sql EXPRESSION]";
     }
 
     @Override
@@ -37,7 +38,8 @@ final class Consume implements Command {
         // Waits at the shutdown, so that a printed message counts as consumed.
         consumer.setAwaitTerminationMillisWhenShutdown(10_000);
         consumer.setMessageModel(options.has("broadcast") ? MessageModel.BROADCASTING : MessageModel.CLUSTERING);
-        consumer.subscribe(options.text("topic"), "*");
+        consumer.subscribe(options.text("topic"),
+            options.has("sql") ? MessageSelector.bySql(options.text("sql")) : MessageSelector.byTag("*"));
         consumer.setMessageQueueListener((topic, all, mine) -> line(out, Map.of("kind", "assigned", "topic", topic,
             "queues", mine.stream().map(queue -> queue.getQueueId()).sorted().collect(Collectors.toList()))));
         if (options.has("orderly")) {
