@@ -1,4 +1,4 @@
-"""Random SQL92 expressions and properties, for comparisons of our evaluator with RocketMQ's and with a naive one."""
+"""Random SQL92 expressions and properties, for the comparison of our evaluator with RocketMQ's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQL92 filters against the real RocketMQ: the same results for the same expressions, and both clients at both brokers."""
+"""SQL92 filters against the real RocketMQ: the same results, and both clients at both brokers."""
 
 from __future__ import annotations
 
