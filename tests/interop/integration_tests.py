@@ -28,6 +28,7 @@ from .java_cluster import FOR_TESTS, JavaCluster
 IT = INTEROP / "it"
 MAIN = "org.gantrymq.interop.it.Main"
 BROKERS = ("broker-a", "broker-b", "broker-c")  # RocketMQ's tests are compiled for three
+SETTINGS: dict[str, Setting] = {"enablePropertyFilter": True}
 MINUTES = 3  # for a test, at most
 AT = {"java": "the real brokers", "ours": "ours"}
 
@@ -72,9 +73,11 @@ def three_brokers(at: str) -> Iterator[str]:
         for name in BROKERS:
             store = Path(folder) / name
             if at == "java":
-                namesrv = stack.enter_context(JavaCluster(store, {"brokerName": name}, namesrv=namesrv)).namesrv
+                namesrv = stack.enter_context(
+                    JavaCluster(store, SETTINGS | {"brokerName": name}, namesrv=namesrv)
+                ).namesrv
             else:
-                namesrv = stack.enter_context(_ours(store, {"brokerName": name}, namesrv))
+                namesrv = stack.enter_context(_ours(store, SETTINGS | {"brokerName": name}, namesrv))
         assert namesrv is not None
         yield namesrv
 
