@@ -160,11 +160,11 @@ class _Pull:
 
     def fill(self, look_at: int, tags_codes: Collection[int] | None) -> None:
         """Look at up to ``look_at`` units, because a filter that matches nothing must not block the event loop."""
-        pulled, queue = self._pulled, self._queue
+        pulled, queue, record_filter = self._pulled, self._queue, self._filter
         end = min(pulled.max_offset, pulled.next_begin_offset + look_at)
         while pulled.next_begin_offset < end:
             # Without a filter nearly every unit read is taken. One more unit shows that the rest is for the next pull.
-            is_filtered = tags_codes is not None or self._filter is not None
+            is_filtered = tags_codes is not None or record_filter is not None
             most = _UNITS_A_READ if is_filtered else self._max_msgs - pulled.count + 1
             count = min(end - pulled.next_begin_offset, most)
             begin = pulled.next_begin_offset
@@ -172,19 +172,21 @@ class _Pull:
                 if pulled.count and (pulled.count >= self._max_msgs or pulled.size_bytes + size > self._max_bytes):
                     self._end_run()
                     return
-                if self._filter is not None and self._filter.is_used_up:
+                if record_filter is not None and record_filter.is_used_up:
                     self._end_run()
                     return
                 pulled.next_begin_offset += 1
-                if (tags_codes is None or queue.may_be(tags_code, tags_codes)) and self._matches(phy_offset, size):
+                if tags_codes is not None and not queue.may_be(tags_code, tags_codes):
+                    continue
+                if record_filter is None or self._matches(record_filter, phy_offset, size):
                     self._take(phy_offset, size)
             if pulled.next_begin_offset == begin:
                 break
         self._end_run()
 
-    def _matches(self, phy_offset: int, size: int) -> bool:
+    def _matches(self, record_filter: FilterRun, phy_offset: int, size: int) -> bool:
         """Whether a record matches the filter. One that is not there does, for _take to find out."""
-        if self._filter is None or phy_offset < self._gone_until:
+        if phy_offset < self._gone_until:
             return True
         end = phy_offset + size
         if not self._readable_from <= phy_offset <= end <= self._readable_end:
@@ -194,7 +196,7 @@ class _Pull:
         assert self._file is not None, "_reach has found a file"
         begin = phy_offset - self._readable_from
         self._file.fetch(begin, size)
-        return self._filter.matches(self._readable[begin : begin + size])
+        return record_filter.matches(self._readable[begin : begin + size])
 
     def _take(self, phy_offset: int, size: int) -> None:
         pulled, end = self._pulled, phy_offset + size
