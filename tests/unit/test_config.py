@@ -283,6 +283,16 @@ DEFAULTS = """
     enabledAppendPropCRC=false
     forceVerifyPropCRC=false
     listenPort=10911
+    timerWheelEnable=true
+    mappedFileSizeTimerLog=104857600
+    timerPrecisionMs=1000
+    timerRollWindowSlot=172800
+    timerFlushIntervalMs=1000
+    timerMaxDelaySec=259200
+    timerCongestNumEachSlot=2147483647
+    timerStopEnqueue=false
+    timerStopDequeue=false
+    appendTopicForTimerDeleteKey=false
 """
 
 

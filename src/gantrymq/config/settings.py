@@ -106,6 +106,16 @@ class MessageStoreConfig:
     message_delay_level: str = key(
         "messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", at_start=True
     )
+    timer_wheel_enable: bool = key("timerWheelEnable", True, at_start=True)
+    mapped_file_size_timer_log: int = key("mappedFileSizeTimerLog", 100 << 20, least=68, at_start=True)
+    timer_precision_ms: int = key("timerPrecisionMs", 1_000, least=1, most=60_000, at_start=True)
+    timer_roll_window_slots: int = key("timerRollWindowSlot", 2 * 24 * 3600)
+    timer_flush_interval_ms: int = key("timerFlushIntervalMs", 1_000, least=1)
+    timer_max_delay_s: int = key("timerMaxDelaySec", 3 * 24 * 3600, least=0)
+    timer_congest_num_each_slot: int = key("timerCongestNumEachSlot", INT_MAX, least=0)
+    timer_stop_enqueue: bool = key("timerStopEnqueue", False)
+    timer_stop_dequeue: bool = key("timerStopDequeue", False)
+    append_topic_for_timer_delete_key: bool = key("appendTopicForTimerDeleteKey", False)
     enable_consume_queue_ext: bool = key("enableConsumeQueueExt", False, at_start=True)
     mapped_file_size_consume_queue_ext: int = key("mappedFileSizeConsumeQueueExt", 48 << 20, least=1024, at_start=True)
     bit_map_length_consume_queue_ext: int = key("bitMapLengthConsumeQueueExt", 64, least=0, multiple=8, at_start=True)

@@ -11,6 +11,9 @@ consumequeue/TOPIC/QUEUE/0000…      likewise
 consumequeue_ext/TOPIC/QUEUE/0000…  likewise
 index/yyyyMMddHHmmssSSS             local time of the creation
 config/*.json                       topics, offsets and other tables
+timerwheel, timerlog/0000…          timer messages: see ``gantrymq.format.timer``
+config/timercheck                   up to where timer messages are delivered
+config/timermetrics                 how many wait for each topic, as JSON
 salvage.unfinished                  not RocketMQ's: exists while a salvage writes the store
 ==================================  ==============================================================
 
@@ -30,6 +33,10 @@ CONFIG = "config"
 SALVAGE_MARK = "salvage.unfinished"
 CONSUMER_OFFSET = "consumerOffset.json"
 DELAY_OFFSET = "delayOffset.json"
+TIMER_WHEEL = "timerwheel"
+TIMER_LOG = "timerlog"
+TIMER_CHECKPOINT = "timercheck"
+TIMER_METRICS = "timermetrics"
 DELETED_TOPICS = "deletedTopics.json"  # not RocketMQ's
 LOCK_TEXT = b"lock"
 _OFFSET_DIGITS = 20

@@ -75,6 +75,7 @@ NO_POSITION = -1
 MAGIC_DEFAULT, MAGIC_ROLL, MAGIC_DELETE = 1, 2, 4
 _ALL_MAGIC = 0xF
 _MAGIC_BLANK = 0xCBD43194
+LEAST_TIMER_FILE_BYTES = TIMER_UNIT_SIZE + TIMER_BLANK_SIZE
 TIMER_CHECKPOINT_SIZE = 4096
 TIMER_CHECKPOINT_BYTES = 56
 
@@ -142,9 +143,9 @@ class TimerCheckpoint:
     counter: int = 0
 
 
-def slot_number(time: int) -> int:
-    """The number of the slot for ``time``, which is in units of timerPrecisionMs."""
-    return time % (2 * SLOTS)
+def slot_number(time: int, slots: int = SLOTS) -> int:
+    """The number of the slot for ``time``, which is in units of timerPrecisionMs, in rounds of so many slots."""
+    return time % (2 * slots)
 
 
 def encode_slot(slot: Slot) -> bytes:

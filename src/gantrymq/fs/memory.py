@@ -24,6 +24,8 @@ from gantrymq.errors import DiskError, DiskFullError, StoreLockedError
 from gantrymq.fs.api import Bytes, Entry, Identity
 from gantrymq.fs.memory_inode import PAGE_SIZE, MemoryInode, in_units, resized
 
+_LOOK_BYTES = 64 << 10
+
 
 class MemoryFile:
     """An open file; see :class:`gantrymq.fs.api.File`. It must not be resized once it is mapped."""
@@ -58,8 +60,13 @@ class MemoryFile:
 
     def data_from(self, position: int) -> int:
         """The next byte that is not zero, or the size."""
-        behind = np.flatnonzero(self._inode.live[position:])
-        return position + int(behind[0]) if len(behind) else max(self.size(), position)
+        live, at = self._inode.live, position
+        while at < len(live):  # a piece at a time: a file may have megabytes of zeros
+            piece = live[at : at + _LOOK_BYTES]
+            if piece.any():
+                return at + int(np.flatnonzero(piece)[0])
+            at += len(piece)
+        return max(self.size(), position)
 
     def write_at(self, position: int, data: bytes | memoryview) -> None:
         """Write all of ``data`` at ``position``, or nothing of it."""

@@ -63,6 +63,7 @@ from gantrymq.store.recovery.recovery import Progress, Recovery, RecoveryReport
 from gantrymq.store.recovery.swap_journal import ReadySwap
 from gantrymq.store.reput import ReputMessageService
 from gantrymq.store.store_watch import StoreWatch
+from gantrymq.store.timer.timer_service import TimerMessageService
 from gantrymq.store.writing import WritingStore
 
 _LOGGER = logging.getLogger(__name__)
@@ -138,6 +139,7 @@ class MessageStore(WritingStore):
         self._loop_flushes = WeakKeyDictionary()
         self._pool: TransientStorePool | None = None
         self._log_cleaner: CleanCommitLogService | None = None
+        self.timers: TimerMessageService | None = None  # with housekeeping and timerWheelEnable
         self.failures: list[tuple[str, Exception]] = []
         paths.require_own_log(config)
         self._store_host = _store_host_of(config)  # raises for a bad address before anything is touched
@@ -351,30 +353,40 @@ class MessageStore(WritingStore):
 
     def _housekeepers(self) -> list[ServiceRunner]:
         log, config = self._log, self.config
-        offsets = ConfigFile(self._fs, self._paths.config / DELAY_OFFSET)
-        queue_cleaner = CleanConsumeQueueService(log, self._queues, self._index, config, self._is_cleaning_for_space)
+        queue_cleaner = CleanConsumeQueueService(
+            log, self._queues, self._index, config, lambda: bool(self._log_cleaner and self._log_cleaner.is_for_space)
+        )
         queue_runner = self._runner(queue_cleaner, by_calendar=True)
         self._log_cleaner = CleanCommitLogService(
-            log,
-            self._queues,
-            self._checkpoint,
-            self._space,
-            config,
-            queue_runner.wake,
-            start_ms=self._clock.now_ms(),
+            log, self._queues, self._checkpoint, self._space, config, queue_runner.wake, start_ms=self._clock.now_ms()
         )
         self._schedule = ScheduleMessageService(
-            log, self._queues, config, self._deliver, self._is_durable, self._is_deleted, offsets
-        )
+            log, self._queues, config, self._deliver, self._is_durable, self._is_deleted,
+            ConfigFile(self._fs, self._paths.config / DELAY_OFFSET),
+        )  # fmt: skip
         self._configured += [self._schedule, self._log_cleaner, queue_cleaner]
         return [
             self._runner(self._schedule, by_calendar=True),
+            *self._timer_runners(),
             self._runner(self._log_cleaner, by_calendar=True),
             queue_runner,
         ]
 
-    def _is_cleaning_for_space(self) -> bool:
-        return self._log_cleaner is not None and self._log_cleaner.is_for_space
+    def _timer_runners(self) -> list[ServiceRunner]:
+        if not self.config.timer_wheel_enable:
+            return []
+        self.timers = timers = TimerMessageService(
+            self._fs,
+            self._paths,
+            self._log,
+            self._queues,
+            self.config,
+            self._deliver,
+            self._is_durable,
+            self._is_deleted,
+        )
+        self._configured.append(timers)
+        return [self._runner(timers, by_calendar=True)]
 
     def _deliver(self, message: Message) -> PutMessageResult:
         """Store a message whose delay is over."""
@@ -448,6 +460,8 @@ class MessageStore(WritingStore):
             # After a failed drain the later services still run. They must not outlive the lock.
             for runner in self._runners:
                 runner.abandon()
+            if self.timers is not None:
+                self.timers.close()
             if self._index is not None:
                 self._index.close()
             self._log.close()

@@ -82,6 +82,26 @@ class StorePaths:
         return self.root / names.INDEX
 
     @property
+    def timer_wheel(self) -> Path:
+        """The wheel of timer messages."""
+        return self.root / names.TIMER_WHEEL
+
+    @property
+    def timer_log(self) -> Path:
+        """Directory of the timer log."""
+        return self.root / names.TIMER_LOG
+
+    @property
+    def timer_checkpoint(self) -> Path:
+        """The checkpoint of timer messages."""
+        return self.config / names.TIMER_CHECKPOINT
+
+    @property
+    def timer_metrics(self) -> Path:
+        """How many timer messages wait for each topic."""
+        return self.config / names.TIMER_METRICS
+
+    @property
     def checkpoint(self) -> Path:
         """The checkpoint file."""
         return self.root / names.CHECKPOINT

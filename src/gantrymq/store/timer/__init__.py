@@ -1,0 +1,1 @@
+"""Timer messages: the wheel, its log, their recovery and the service that delivers."""

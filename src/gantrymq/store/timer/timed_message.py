@@ -1,0 +1,141 @@
+"""How a message becomes a timer message, and a timer message what is delivered.
+
+The due time is rounded down to timerPrecisionMs, and one that is a multiple of it is moved one precision back, as in
+RocketMQ: the slot of a time is delivered when the next slot begins, so the message is on time and never early.
+
+Thread rule: plain functions.
+
+Source: HookUtils.handleScheduleMessage, TimerMessageStore.convert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.model.java import INT_MAX, LONG_MAX, parse_number
+from gantrymq.model.message import (
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TIMER_DEL_UNIQKEY,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TIMER_DEQUEUE_MS,
+    PROPERTY_TIMER_ENQUEUE_MS,
+    PROPERTY_TIMER_OUT_MS,
+    PROPERTY_TIMER_ROLL_TIMES,
+    PROPERTY_UNIQ_KEY,
+    TIMER_PROPERTIES,
+    TIMER_TOPIC,
+    Message,
+    StoredMessage,
+)
+from gantrymq.model.status import PutMessageStatus
+
+NEVER_ENQUEUED_MS = LONG_MAX  # TIMER_ENQUEUE_MS of a message that was due when it was read from the timer topic
+
+
+def is_timer_message(topic: str, properties: dict[str, str]) -> bool:
+    """Whether a message asks for a due time and has not got one yet (checkIfTimerMessage)."""
+    return (
+        topic != TIMER_TOPIC
+        and PROPERTY_TIMER_OUT_MS not in properties
+        and any(name in properties for name in TIMER_PROPERTIES)
+    )
+
+
+def set_timer(
+    message: Message, config: MessageStoreConfig, now_ms: int, is_rejected: Callable[[int], bool]
+) -> PutMessageStatus:
+    """Turn a message with a due time in the future into one of the timer topic; PUT_OK unless it is refused.
+
+    ``is_rejected(slot_ms)`` is flow control. A message whose time has come stays as it is. (transformTimerMessage)
+    """
+    properties = message.properties
+    try:
+        deliver_ms = _deliver_ms(properties, now_ms)
+    except ValueError:
+        return PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL
+    if deliver_ms <= now_ms:
+        is_deletion = PROPERTY_TIMER_DEL_UNIQKEY in properties
+        return PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL if is_deletion else PutMessageStatus.PUT_OK
+    if deliver_ms - now_ms > config.timer_max_delay_s * 1000:
+        return PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL
+    slot_ms = (deliver_ms - 1) // config.timer_precision_ms * config.timer_precision_ms
+    if is_rejected(slot_ms):
+        return PutMessageStatus.WHEEL_TIMER_FLOW_CONTROL
+    properties[PROPERTY_TIMER_OUT_MS] = str(slot_ms)
+    properties[PROPERTY_REAL_TOPIC], properties[PROPERTY_REAL_QUEUE_ID] = message.topic, str(message.queue_id)
+    message.topic, message.queue_id = TIMER_TOPIC, 0
+    return PutMessageStatus.PUT_OK
+
+
+def _deliver_ms(properties: dict[str, str], now_ms: int) -> int:
+    if (seconds := properties.get(PROPERTY_TIMER_DELAY_SEC)) is not None:
+        return now_ms + parse_number(seconds, LONG_MAX) * 1000
+    if (delay_ms := properties.get(PROPERTY_TIMER_DELAY_MS)) is not None:
+        return now_ms + parse_number(delay_ms, LONG_MAX)
+    return parse_number(properties.get(PROPERTY_TIMER_DELIVER_MS, ""), LONG_MAX)
+
+
+def due_ms(message: StoredMessage | None) -> int | None:
+    """TIMER_OUT_MS of a record of the timer topic; None if it is none, or says no time or topic."""
+    if message is None or message.topic != TIMER_TOPIC or PROPERTY_REAL_TOPIC not in message.properties:
+        return None
+    try:
+        return max(parse_number(message.properties.get(PROPERTY_TIMER_OUT_MS, ""), LONG_MAX), 0)
+    except ValueError:
+        return None
+
+
+def delete_key(topic: str, unique_key: str, *, with_topic: bool) -> str:
+    """The TIMER_DEL_UNIQKEY that recalls a message (buildDeleteKey)."""
+    return f"{topic}+{unique_key}" if with_topic else unique_key
+
+
+def key_of(message: StoredMessage, *, with_topic: bool) -> str | None:
+    """The TIMER_DEL_UNIQKEY that recalls this record of the timer topic; None if it has no UNIQ_KEY."""
+    properties = message.properties
+    unique_key = properties.get(PROPERTY_UNIQ_KEY)
+    return (
+        delete_key(properties.get(PROPERTY_REAL_TOPIC, ""), unique_key, with_topic=with_topic) if unique_key else None
+    )
+
+
+def to_deliver(message: StoredMessage, enqueue_ms: int, now_ms: int, *, rolls: bool) -> Message | None:
+    """What a record of the timer topic is stored as when its slot is due; None if it does not say where it belongs.
+
+    It goes to its own topic, or with ``rolls`` into the timer topic again. (convert, convertMessage)
+    """
+    properties = dict(message.properties)
+    topic, queue_id = properties[PROPERTY_REAL_TOPIC], _number(properties.get(PROPERTY_REAL_QUEUE_ID, ""))
+    if queue_id < 0:
+        return None
+    properties[PROPERTY_TIMER_ENQUEUE_MS], properties[PROPERTY_TIMER_DEQUEUE_MS] = str(enqueue_ms), str(now_ms)
+    if rolls:
+        properties[PROPERTY_TIMER_ROLL_TIMES] = str(max(_number(properties.get(PROPERTY_TIMER_ROLL_TIMES, "0")), 0) + 1)
+        topic, queue_id = TIMER_TOPIC, 0
+    else:
+        del properties[PROPERTY_REAL_TOPIC], properties[PROPERTY_REAL_QUEUE_ID]
+    return Message(
+        topic=topic,
+        body=message.body,
+        queue_id=queue_id,
+        properties=properties,
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        born_timestamp_ms=message.born_timestamp_ms,
+        born_host=message.born_host,
+        store_host=message.store_host,
+        reconsume_times=message.reconsume_times,
+        wait_store_msg_ok=False,
+    )
+
+
+def _number(text: str) -> int:
+    """The number in ``text``; -1 if there is none."""
+    try:
+        return parse_number(text, INT_MAX)
+    except ValueError:
+        return -1

@@ -1,0 +1,187 @@
+"""The timer log: a unit of 52 bytes for each message that was put into the wheel.
+
+A unit leads to the one before it of the same slot, so a slot is read from its newest unit back. A file ends with a
+blank where no further unit fits.
+
+Invariant: behind the last unit the last file reads as zeros; a unit lies behind those that it leads to.
+
+Thread rule: one thread.
+
+Source: TimerLog.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.format.timer import (
+    LEAST_TIMER_FILE_BYTES,
+    NO_POSITION,
+    TIMER_BLANK_SIZE,
+    TIMER_UNIT_DTYPE,
+    TIMER_UNIT_SIZE,
+    TimerUnit,
+    decode_unit,
+    encode_timer_blank,
+    encode_unit,
+    is_timer_blank,
+)
+from gantrymq.fs.api import FileSystem
+from gantrymq.store.log.mapped_file import MappedFile
+from gantrymq.store.log.mapped_file_queue import MappedFileQueue
+from gantrymq.store.paths import offset_files
+
+_CHUNK_UNITS = 20_000
+_WINDOW_BYTES = 64 << 10
+REMEDY = "the next start makes the timer log again from the timer topic"
+_MOST_MAGIC = 15
+
+
+class BrokenChainError(Exception):
+    """A slot leads to a position without a unit, so messages of the slot cannot be found by it."""
+
+
+class TimerLog:
+    """The files in ``directory``. Existing files say their size; ``file_size`` is for a new log."""
+
+    def __init__(self, fs: FileSystem, directory: Path, file_size: int) -> None:
+        sizes = {file.size_bytes for file in offset_files(fs, (directory,))} - {0}
+        if len(sizes) == 1 and min(sizes) >= LEAST_TIMER_FILE_BYTES:
+            file_size = sizes.pop()
+        self.files = MappedFileQueue(fs, directory, file_size, reserve_space=False, remedy=REMEDY)
+        self._window, self._window_at = b"", 0
+
+    @property
+    def end(self) -> int:
+        """Behind the last unit."""
+        return self.files.max_offset
+
+    @property
+    def begin(self) -> int:
+        """Where the first file begins; 0 without files."""
+        return max(self.files.min_offset, 0)
+
+    def next_position(self, at: int) -> int:
+        """Where the next unit lies if the log ends at ``at``."""
+        rest = self.files.file_size - at % self.files.file_size
+        return at if rest >= LEAST_TIMER_FILE_BYTES else at + rest
+
+    def append(self, units: list[TimerUnit]) -> None:
+        """Write units, in one piece for each file. Their positions are those of :meth:`next_position`.
+
+        Raises DiskFullError; some of the units may be written then, and no slot leads to them.
+        """
+        done, self._window = 0, b""
+        while done < len(units):
+            file = self.files.last_for_append()
+            rest = file.size - file.wrote_position
+            if rest < LEAST_TIMER_FILE_BYTES:
+                if rest >= TIMER_BLANK_SIZE:
+                    file.file.write_at(file.wrote_position, encode_timer_blank(rest))
+                file.advance(rest)
+                continue
+            fitting = (rest - TIMER_BLANK_SIZE) // TIMER_UNIT_SIZE
+            some = units[done : done + fitting]
+            file.append(b"".join(map(encode_unit, some)))
+            done += len(some)
+
+    def unit(self, at: int) -> TimerUnit:
+        """The unit at a position. Raises BrokenChainError. Cheap for positions that follow each other."""
+        if not self._window_at <= at <= self._window_at + len(self._window) - TIMER_UNIT_SIZE:
+            self._window, self._window_at = self._read(at, at + _WINDOW_BYTES), at
+        unit = decode_unit(self._window[at - self._window_at : at - self._window_at + TIMER_UNIT_SIZE], at)
+        if unit is None:
+            self._window = b""
+            raise BrokenChainError(f"there is no unit at {at}")
+        return unit
+
+    def chain(self, last: int, floor: int) -> tuple[array[int], list[TimerUnit]]:
+        """The positions of a slot's units at or behind ``floor``, newest first; and those units that delete.
+
+        Raises BrokenChainError.
+        """
+        positions, deletions = array("q"), []
+        window, window_at, at = b"", 0, last
+        while at != NO_POSITION and at >= floor:
+            if not window_at <= at <= window_at + len(window) - TIMER_UNIT_SIZE:
+                window_at = max(at + TIMER_UNIT_SIZE - _WINDOW_BYTES, at - at % self.files.file_size)
+                window = self._read(window_at, at + TIMER_UNIT_SIZE)
+            unit = decode_unit(window[at - window_at : at - window_at + TIMER_UNIT_SIZE], at)
+            if unit is None:
+                raise BrokenChainError(f"there is no unit at {at}")
+            if unit.deletes and not unit.rolls:
+                deletions.append(unit)
+            else:
+                positions.append(at)
+            at = unit.prev
+        return positions, deletions
+
+    def _read(self, begin: int, end: int) -> bytes:
+        """Written bytes of one file; fewer where it ends."""
+        file = self.files.find(begin)
+        if file is None:
+            return b""
+        position = begin - file.file_from_offset
+        return file.file.read_at(position, max(min(end - begin, file.wrote_position - position), 0))
+
+    def units_from(self, begin: int) -> Iterator[tuple[int, NDArray[np.void]]]:
+        """The units from the position ``begin`` on, some thousands at a time, each array with its position.
+
+        Ends at the end of the log, or in front of the first bytes that are no unit and no blank.
+        """
+        for file in self.files.files:
+            if file.file_from_offset + file.size <= begin:
+                continue
+            position = max(begin - file.file_from_offset, 0)
+            for at, units in _units_in(file, position):
+                yield file.file_from_offset + at, units
+                position = at + len(units) * TIMER_UNIT_SIZE
+            rest = file.size - position
+            ends = rest < TIMER_BLANK_SIZE or is_timer_blank(file.file.read_at(position, TIMER_BLANK_SIZE))
+            if rest >= LEAST_TIMER_FILE_BYTES or not ends:
+                return
+
+    def clear(self) -> None:
+        """Remove every file."""
+        self._window = b""
+        self.files.clear()
+
+    def delete_before(self, phy_offset: int) -> int:
+        """Remove the first files whose last unit leads in front of ``phy_offset``; returns how many.
+
+        The last file stays. (deleteExpiredFileByOffsetForTimerLog)
+        """
+        count = 0
+        for file in self.files.files[:-1]:
+            units = (file.size - TIMER_BLANK_SIZE) // TIMER_UNIT_SIZE
+            position = (units - 1) * TIMER_UNIT_SIZE
+            unit = decode_unit(file.file.read_at(position, TIMER_UNIT_SIZE), file.file_from_offset + position)
+            if unit is None or unit.phy_offset >= phy_offset:
+                break
+            count += 1
+        return len(self.files.remove_before(count)) if count else 0
+
+
+def _units_in(file: MappedFile, position: int) -> Iterator[tuple[int, NDArray[np.void]]]:
+    """The units of a file from a position on, up to the first bytes that are none."""
+    last = file.size - LEAST_TIMER_FILE_BYTES
+    while position <= last:
+        count = min((last - position) // TIMER_UNIT_SIZE + 1, _CHUNK_UNITS)
+        raw = file.file.read_at(position, count * TIMER_UNIT_SIZE)
+        units = np.frombuffer(raw[: len(raw) - len(raw) % TIMER_UNIT_SIZE], TIMER_UNIT_DTYPE)
+        positions = file.file_from_offset + position + np.arange(len(units)) * TIMER_UNIT_SIZE
+        good = (units["size"] == TIMER_UNIT_SIZE) & (units["magic"] > 0) & (units["magic"] <= _MOST_MAGIC)
+        good &= (units["prev"] >= NO_POSITION) & (units["prev"] < positions) & (units["phy_offset"] >= 0)
+        good &= (units["message_size"] >= 0) & (units["enqueue_ms"] >= 0)
+        bad = np.flatnonzero(~good)
+        kept = int(bad[0]) if len(bad) else len(units)
+        if kept:
+            yield position, units[:kept]
+        if kept < len(units) or not len(units):
+            return
+        position += kept * TIMER_UNIT_SIZE

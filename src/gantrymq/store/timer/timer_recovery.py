@@ -1,0 +1,247 @@
+"""What a start makes of the files of the timers: where to go on, and a wheel that agrees with the timer log.
+
+The checkpoint is a triple that belongs together: every message in front of ``timer_queue_offset`` is in the log in
+front of ``timer_log_flush_pos``, or delivered durably; every slot in front of ``last_read_time_ms`` is delivered. What
+lies behind the log position was written before a crash. Its units are kept if the log holds the message that they lead
+to, and the message is then not put into the wheel a second time.
+
+The wheel and the log can be made from the commit log, so damage loses nothing:
+
+- A wheel that is missing, cut, or leads behind the end of the log is made again from the whole log.
+- A log that is missing, cut or of mixed sizes is removed, with the wheel, and made again from the timer topic. Messages
+  in front of the old queue offset whose time had come at the old read time are delivered, and passed over. One that had
+  rolled meanwhile is there twice, and is delivered twice.
+
+Thread rule: one thread.
+
+Source: TimerMessageStore.recover, recoverAndRevise, reviseQueueOffset.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.errors import DuplicateFileError, MissingFileError, WrongFileSizeError
+from gantrymq.format.timer import (
+    MAGIC_DELETE,
+    MAGIC_ROLL,
+    SLOT_DTYPE,
+    TIMER_UNIT_SIZE,
+    Slot,
+)
+from gantrymq.fs.api import FileSystem
+from gantrymq.model.java import string_hash
+from gantrymq.model.message import PROPERTY_REAL_TOPIC
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.paths import StorePaths, offset_files
+from gantrymq.store.timer.timed_message import due_ms
+from gantrymq.store.timer.timer_checkpoint import TimerCheckpointFile
+from gantrymq.store.timer.timer_log import TimerLog
+from gantrymq.store.timer.wheel import TimerWheel
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class TimerState:
+    """Where the timers go on.
+
+    ``read_ms``: slots before it are delivered. ``queue_offset``: messages of the timer topic before it are in the wheel
+    or delivered. ``settled_offset`` and ``settled_ms``: messages before that offset whose time is before that time are
+    delivered although they are read again. ``known``: the sorted physical offsets of messages that are in the wheel
+    already, although they may be read again.
+    """
+
+    read_ms: int
+    queue_offset: int
+    settled_offset: int
+    settled_ms: int
+    known: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnds:
+    """Where the commit log and the timer topic's queue ended when the store was opened, before the first put."""
+
+    phy_offset: int
+    queue_offset: int
+
+
+class TimerRecovery:
+    """The recovery of the timers of the store at ``paths``, whose commit log is recovered and ended at ``ends``."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        paths: StorePaths,
+        log: CommitLog,
+        ends: LogEnds,
+        timer_log: TimerLog,
+        wheel: TimerWheel,
+        checkpoint: TimerCheckpointFile,
+        precision_ms: int,
+    ) -> None:
+        self._fs = fs
+        self._paths = paths
+        self._log = log
+        self._ends = ends
+        self._timer_log = timer_log
+        self._wheel = wheel
+        self._checkpoint = checkpoint
+        self._precision_ms = precision_ms
+
+    def run(self, now_ms: int) -> TimerState:
+        """Recover. Raises DiskFullError and DiskError; it can be run again then."""
+        self._checkpoint.load()
+        page = self._checkpoint.page
+        files = self._timer_log.files
+        try:
+            files.load()
+        except (WrongFileSizeError, MissingFileError, DuplicateFileError) as error:
+            return self.remake(str(error), now_ms)
+        files.drop_empty()
+        durable, begin = page.timer_log_flush_pos, self._scan_begin(page.timer_log_flush_pos)
+        end, known, is_cut = self._find_end(begin, durable)
+        if self._timer_log.next_position(end) < durable and not is_cut:
+            text = f"the timer log ends at {end}, and {durable} bytes of it were durable"
+            return self.remake(text, now_ms)
+        files.truncate_dirty(end, wipe=True)
+        files.mark_unflushed(min(begin, end))
+        files.flush_all()
+        read_ms = page.last_read_time_ms // self._precision_ms * self._precision_ms
+        self._fit_wheel(read_ms // self._precision_ms, begin, durable)
+        queue_end = self._ends.queue_offset
+        queue_offset = min(page.timer_queue_offset, page.master_timer_queue_offset, queue_end)
+        settled_offset = min(page.master_timer_queue_offset, queue_end)
+        return TimerState(read_ms, queue_offset, settled_offset, read_ms, known)
+
+    def remake(self, reason: str, now_ms: int) -> TimerState:
+        """Remove timer log and wheel, and begin with the first message of the timer topic. Raises DiskFullError."""
+        _LOGGER.warning("the timer log is made again from the timer topic: %s", reason)
+        page = self._checkpoint.page
+        settled = min(max(page.timer_queue_offset, page.master_timer_queue_offset), self._ends.queue_offset)
+        # First: a kill in between must not leave a new log beside the position in the old one.
+        self._checkpoint.save(page.last_read_time_ms, 0, 0, settled, now_ms)
+        self._timer_log.clear()
+        for file in reversed(offset_files(self._fs, (self._paths.timer_log,))):
+            self._fs.remove(file.path)
+        self._fs.sync_directory(self._paths.timer_log)
+        self._wheel.replace(np.empty(0, SLOT_DTYPE))
+        read_ms = page.last_read_time_ms // self._precision_ms * self._precision_ms
+        return TimerState(read_ms, 0, settled, read_ms)
+
+    # The end of the log
+
+    def _scan_begin(self, durable: int) -> int:
+        """Where the file in front of the one with the durable end begins: RocketMQ may have left slots behind it."""
+        size = self._timer_log.files.file_size
+        return max((durable - size) // size * size, self._timer_log.begin)
+
+    def _find_end(self, begin: int, durable: int) -> tuple[int, NDArray[np.int64], bool]:
+        """Behind the last unit that can be true, the messages of those behind ``durable``, and if the log was cut.
+
+        A unit that leads behind the end of the commit log is of a message that a power cut took.
+        """
+        end = begin
+        known: list[int] = []
+        for at, units in self._timer_log.units_from(begin):
+            lost = np.flatnonzero(units["phy_offset"] >= self._ends.phy_offset)
+            count = int(lost[0]) if len(lost) else len(units)
+            first = min(max(-(-(durable - at) // TIMER_UNIT_SIZE), 0), count)
+            for number in range(first, count):
+                if not self._is_true(units[number]):
+                    return at + number * TIMER_UNIT_SIZE, np.sort(np.array(known, np.int64)), False
+                known.append(int(units[number]["phy_offset"]))
+            end = at + count * TIMER_UNIT_SIZE
+            if count < len(units):
+                return end, np.sort(np.array(known, np.int64)), True
+        return end, np.sort(np.array(known, np.int64)), False
+
+    def _is_true(self, unit: np.void) -> bool:
+        """Whether the commit log has the message that a unit leads to, or has deleted it."""
+        phy_offset = int(unit["phy_offset"])
+        if phy_offset < self._log.min_offset:
+            return True
+        message = self._log.read(phy_offset, int(unit["message_size"]))
+        due = due_ms(message)
+        if message is None or due is None:
+            return False
+        if string_hash(message.properties[PROPERTY_REAL_TOPIC]) != int(unit["topic_hash"]):
+            return False  # half a unit: a border between two sectors divides it
+        slot_ms = int(unit["enqueue_ms"]) + int(unit["delay_ms"])
+        return bool(unit["magic"] & MAGIC_ROLL) or due // self._precision_ms == slot_ms // self._precision_ms
+
+    # The wheel
+
+    def _fit_wheel(self, read_time: int, begin: int, durable: int) -> None:
+        """Let the slots at and behind ``read_time`` lead to all units of the log, and to nothing else.
+
+        Units behind ``begin`` are looked at. The wheel must lead to those in front of ``durable`` already.
+        """
+        end = self._timer_log.end
+        if not self._wheel.is_usable and end == self._timer_log.begin:
+            return  # nothing waits, and nothing takes space
+        if self._is_wheel_wrong(read_time, end) or self._is_behind(self._slots(read_time, begin, durable)):
+            _LOGGER.warning("the timer wheel is made again from the timer log")
+            found = self._slots(read_time, self._timer_log.begin, end)
+            self._wheel.replace(np.array(found, SLOT_DTYPE))
+            return
+        for slot in self._slots(read_time, max(begin, durable), end):
+            there = self._wheel.raw_slot(slot.time)
+            if there is None or there.time < slot.time:
+                self._wheel.put(slot)
+            elif there.time == slot.time and there.last < slot.last:
+                self._wheel.put(there._replace(last=slot.last, num=there.num + slot.num))
+
+    def _is_wheel_wrong(self, read_time: int, end: int) -> bool:
+        """Whether there is no wheel, an old one, or one that leads behind the end of the log."""
+        if not self._wheel.is_usable or self._wheel.has_snapshots:
+            return True
+        for used in self._wheel.used_from(max(read_time, 1)):
+            wrong = (used["last"] < 0) | (used["last"] + TIMER_UNIT_SIZE > end) | (used["first"] > used["last"])
+            if wrong.any():
+                return True
+        return False
+
+    def _is_behind(self, slots: list[Slot]) -> bool:
+        """Whether the wheel lacks one of these slots, or its newest unit: a part of it was zeroed or is old."""
+        for slot in slots:
+            there = self._wheel.raw_slot(slot.time)
+            if there is None or there.time < slot.time or (there.time == slot.time and there.last < slot.last):
+                return True
+        return False
+
+    def _slots(self, read_time: int, begin: int, end: int) -> list[Slot]:
+        """The slots that the units from the position ``begin`` to ``end`` make."""
+        slots: dict[int, Slot] = {}
+        for times, positions, counts in self._groups(read_time, begin, end):
+            for time, first, last, num in zip(times, positions[0], positions[1], counts, strict=True):
+                before = slots.get(time)
+                if before is not None:
+                    first, num = before.first, before.num + num
+                slots[time] = Slot(time, first, last, num)
+        return list(slots.values())
+
+    def _groups(self, read_time: int, begin: int, end: int) -> Iterator[tuple[list[int], list[list[int]], list[int]]]:
+        """For each run of units: the times of their slots; first and last position of each; messages in each."""
+        for at, units in self._timer_log.units_from(begin):
+            times = (units["enqueue_ms"].astype(np.int64) + units["delay_ms"]) // self._precision_ms
+            kept = np.flatnonzero(times >= max(read_time, 1))
+            kept = kept[at + kept * TIMER_UNIT_SIZE < end]
+            if at >= end:
+                return
+            if not len(kept):
+                continue
+            positions = at + kept * TIMER_UNIT_SIZE
+            unique, inverse = np.unique(times[kept], return_inverse=True)
+            first, last = np.full(len(unique), np.iinfo(np.int64).max), np.full(len(unique), -1)
+            np.minimum.at(first, inverse, positions)
+            np.maximum.at(last, inverse, positions)
+            deletes = units["magic"][kept] & MAGIC_DELETE != 0
+            counts = np.bincount(inverse, np.where(deletes, -1, 1), len(unique)).astype(np.int64)
+            yield unique.tolist(), [first.tolist(), last.tolist()], counts.tolist()

@@ -1,0 +1,460 @@
+"""The service that puts timer messages into the wheel and delivers them when their slot is due.
+
+Each step reads what is new in the timer topic, then delivers slots in front of the write time, which is the current
+time rounded down to timerPrecisionMs. A message whose slot is in front of the write time when it is read is delivered
+at once. So a slot in front of the write time gets no further units, and a message is never early: its slot is at least
+one precision in front of its due time.
+
+A message that is due later than timerRollWindowSlot slots rolls: it waits in a nearer slot and is put into the timer
+topic again at that time, so its record never expires before it is due.
+
+``config/timercheck`` is written when the commit log is durable up to the last delivery, after timer log and wheel. A
+message may be delivered again after a crash; it is never lost. (RocketMQ writes it at any time, so a power cut may take
+deliveries that it counts.) A delivery that the store refuses for a while is tried until it succeeds; RocketMQ gives a
+message up after three tries.
+
+Nothing in memory grows with the messages that wait: only the slot that is being delivered is there, 8 bytes a message.
+
+Thread rule: one runner steps. Any thread may read ``progress``, ``congestion`` and ``is_rejected``.
+
+Source: TimerMessageStore.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from array import array
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.errors import DiskError
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, QueueEntry
+from gantrymq.format.timer import (
+    BLANK_SLOTS,
+    MAGIC_DEFAULT,
+    MAGIC_DELETE,
+    MAGIC_ROLL,
+    NO_POSITION,
+    SLOTS,
+    TIMER_UNIT_SIZE,
+    Slot,
+    TimerCheckpoint,
+    TimerUnit,
+)
+from gantrymq.fs.api import FileSystem
+from gantrymq.model.java import INT_MAX, string_hash
+from gantrymq.model.message import (
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TIMER_DEL_UNIQKEY,
+    TIMER_TOPIC,
+    Message,
+    StoredMessage,
+)
+from gantrymq.model.status import PutMessageStatus
+from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.put_result import PutMessageResult
+from gantrymq.store.queue.consume_queues import ConsumeQueues, is_topic_storable
+from gantrymq.store.timer.timed_message import NEVER_ENQUEUED_MS, due_ms, key_of, to_deliver
+from gantrymq.store.timer.timer_checkpoint import TimerCheckpointFile
+from gantrymq.store.timer.timer_log import BrokenChainError, TimerLog
+from gantrymq.store.timer.timer_metrics import TimerMetrics
+from gantrymq.store.timer.timer_recovery import LogEnds, TimerRecovery, TimerState
+from gantrymq.store.timer.wheel import TimerWheel
+
+_MESSAGES_A_STEP = 500
+_MOST_FAILED_READS = 50
+_CLEAN_INTERVAL_MS = 30_000
+_METRICS_INTERVAL_MS = 10_000
+_REFUSED_FOR_GOOD = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
+_LOGGER = logging.getLogger(__name__)
+
+
+class TimerProgress(NamedTuple):
+    """How far the timers are: the read time in milliseconds, and the messages that are not in the wheel yet."""
+
+    read_ms: int
+    behind_messages: int
+
+
+class _Snapshot(NamedTuple):
+    """What a checkpoint will say once the commit log is durable up to ``log_end``."""
+
+    log_end: int
+    read_ms: int
+    timer_log_end: int
+    queue_offset: int
+    settled_offset: int
+
+
+class TimerMessageService:
+    """The timers of the store at ``paths``. ``put(message)`` stores a delivery.
+
+    ``is_durable(offset)`` says whether the commit log is on the disk up to there, ``is_deleted(topic, offset)`` whether
+    a topic was deleted after the message at an offset was put for it.
+    """
+
+    name = "TimerMessageStore"
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        paths: StorePaths,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        config: MessageStoreConfig,
+        put: Callable[[Message], PutMessageResult],
+        is_durable: Callable[[int], bool],
+        is_deleted: Callable[[str, int], bool],
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self.config = config
+        self._put = put
+        self._is_durable = is_durable
+        self._is_deleted = is_deleted
+        self._precision_ms = config.timer_precision_ms
+        self._slots = SLOTS
+        self._wheel = TimerWheel(fs, paths.timer_wheel, self._slots)
+        self._timer_log = TimerLog(fs, paths.timer_log, config.mapped_file_size_timer_log)
+        self._checkpoint = TimerCheckpointFile(fs, paths.timer_checkpoint)
+        self.metrics = TimerMetrics(fs, paths.timer_metrics)
+        queue = queues.get(TIMER_TOPIC, 0)
+        self._ends = LogEnds(log.wrote_offset, queue.max_offset if queue is not None else 0)
+        self._recovery = TimerRecovery(
+            fs, paths, log, self._ends, self._timer_log, self._wheel, self._checkpoint, self._precision_ms
+        )
+        self._has_files = any(map(fs.exists, (paths.timer_wheel, paths.timer_log, paths.timer_checkpoint)))
+        self._state: TimerState | None = None
+        self._write_ms = 0
+        # The slot that is being delivered: positions, oldest last; what is recalled; when it is due.
+        self._due: array[int] = array("q")
+        self._recalled: set[str] = set()
+        # After the clock was set back: units of slots before the time that lie before the position are delivered.
+        self._floors: list[tuple[int, int]] = []
+        self._unwritten: dict[int, Slot] = {}  # slots that lead to units of the log, and are not in the wheel yet
+        self._dirty = False
+        self._waiting: _Snapshot | None = None
+        self._saved_ms = self._cleaned_ms = self._counted_ms = 0
+        self._failed_reads = 0
+
+    @property
+    def interval_ms(self) -> int:
+        """A tenth of the precision, as RocketMQ waits."""
+        return max(self._precision_ms // 10, 1)
+
+    def step(self, now_ms: int) -> bool:
+        """Put new messages into the wheel and deliver what is due, some of each; True if there is more."""
+        if self._state is None and not self._begin(now_ms):
+            return False
+        assert self._state is not None
+        state = self._state
+        self._write_slots()
+        self._move_write_time(state, now_ms)
+        try:
+            more = not self.config.timer_stop_enqueue and self._enqueue(state, now_ms)
+            more |= not self.config.timer_stop_dequeue and self._dequeue(state, now_ms)
+        except BrokenChainError as error:
+            self._state = self._recovery.remake(str(error), now_ms)
+            self._due, self._unwritten, self._floors = array("q"), {}, []
+            self._waiting, self._dirty = None, True
+            self.metrics.clear()
+            return True
+        if not 0 <= now_ms - self._saved_ms < self.config.timer_flush_interval_ms:
+            self._save(now_ms)
+        if not 0 <= now_ms - self._cleaned_ms < _CLEAN_INTERVAL_MS:
+            self._cleaned_ms = now_ms
+            self._timer_log.delete_before(self._log.min_offset)
+        return more
+
+    def drain(self) -> None:
+        """Write the checkpoint, with the commit log flushed before, and close the files."""
+        if self._state is not None:
+            self._dirty = True  # the read time moved on
+            for _ in range(2):  # what had to wait, and what came after
+                self._save(self._write_ms)
+            self.metrics.save()
+        self.close()
+
+    def close(self) -> None:
+        """Close the files, and write nothing. A second call has no effect."""
+        self._wheel.close()
+        self._timer_log.files.close()
+
+    # What others ask
+
+    @property
+    def checkpoint(self) -> TimerCheckpoint:
+        """The checkpoint as it was written last."""
+        return self._checkpoint.page
+
+    @property
+    def progress(self) -> TimerProgress | None:
+        """How far the timers are; None if there was no timer message yet."""
+        state, queue = self._state, self._queues.get(TIMER_TOPIC, 0)
+        if state is None or queue is None:
+            return None
+        return TimerProgress(state.read_ms, max(queue.max_offset - state.queue_offset, 0))
+
+    @property
+    def congestion(self) -> int:
+        """How many messages are in the wheel (getAllCongestNum)."""
+        state = self._state
+        return max(self._wheel.count_from(state.read_ms // self._precision_ms), 0) if state is not None else 0
+
+    def is_rejected(self, slot_ms: int) -> bool:
+        """Whether flow control refuses one more message for a slot: above the limit by chance, above twice it always.
+
+        (isReject)
+        """
+        limit = self.config.timer_congest_num_each_slot
+        if limit == INT_MAX:
+            return False
+        slot = self._wheel.slot(slot_ms // self._precision_ms)
+        num = slot.num if slot is not None else 0
+        if num <= limit:
+            return False
+        return num >= 2 * limit or random.randrange(1000) > 1000 * (num - limit) / (limit + 0.1)
+
+    # The beginning
+
+    def _begin(self, now_ms: int) -> bool:
+        """Recover once there is anything: a store without timer messages has no files, and reads none."""
+        if not self._has_files and self._queues.get(TIMER_TOPIC, 0) is None:
+            return False
+        self.metrics.load()
+        self._state = state = self._recovery.run(now_ms)
+        self._saved_ms = now_ms
+        self._write_ms = self._formatted(now_ms)
+        if self._checkpoint.is_missing and self._timer_log.end == 0:
+            state.read_ms = state.settled_ms = self._write_ms
+        return True
+
+    def _formatted(self, time_ms: int) -> int:
+        return time_ms // self._precision_ms * self._precision_ms
+
+    def _move_write_time(self, state: TimerState, now_ms: int) -> None:
+        """Move the write time to now, also back: what is put then would be early by the time that was set before."""
+        self._write_ms = self._formatted(now_ms)
+        if state.read_ms > self._write_ms and not self._due:
+            self._floors.append((state.read_ms, self._timer_log.end))
+            state.read_ms = self._write_ms
+            self._dirty = True
+
+    # From the timer topic into the wheel
+
+    def _enqueue(self, state: TimerState, now_ms: int) -> bool:
+        """Read some of the timer topic. Returns whether there is more."""
+        queue = self._queues.get(TIMER_TOPIC, 0)
+        if queue is None or self._write_ms - state.read_ms > self._slots * self._precision_ms:
+            return False  # after a week without a broker, old slots are delivered first: new ones may need their place
+        offset = max(state.queue_offset, queue.min_offset)
+        units = queue.entries(offset, min(max(queue.max_offset - offset, 0), _MESSAGES_A_STEP))
+        fresh: list[tuple[TimerUnit, str]] = []
+        more = False
+        try:
+            for unit in units.tolist():
+                entry = QueueEntry(*unit)
+                message, due = self._waiting_message(entry, offset, state)
+                if message is not None and due >= self._write_ms:
+                    fresh.append((self._unit_of(entry, message, due), message.properties[PROPERTY_REAL_TOPIC]))
+                elif message is not None:
+                    self._write(fresh, offset, state)  # first: if it fails, nothing is delivered twice
+                    if not self._deliver(message, NEVER_ENQUEUED_MS, now_ms, rolls=False):
+                        return False
+                offset += 1
+            more = len(units) > 0 and offset < queue.max_offset
+        finally:
+            self._write(fresh, offset, state)
+        return more
+
+    def _waiting_message(self, entry: QueueEntry, offset: int, state: TimerState) -> tuple[StoredMessage | None, int]:
+        """The message of a unit of the timer topic and its slot time; None if it is not to be delivered (again)."""
+        if entry.size_bytes == BLANK_UNIT_SIZE or self._is_known(state, entry.phy_offset):
+            return None, 0
+        message = self._read(entry.phy_offset, entry.size_bytes)
+        due = due_ms(message)
+        if due is None or (offset < state.settled_offset and due < state.settled_ms):
+            return None, 0
+        return message, due
+
+    def _read(self, phy_offset: int, size: int) -> StoredMessage | None:
+        """A message; None if it is gone. One that the disk cannot read is given up after 50 tries, with an error."""
+        try:
+            message = self._log.read(phy_offset, size)
+        except DiskError:
+            self._failed_reads += 1
+            if self._failed_reads < _MOST_FAILED_READS:
+                raise
+            _LOGGER.exception("the timer message at offset %d cannot be read, and is passed over", phy_offset)
+            message = None
+        self._failed_reads = 0
+        return message
+
+    @staticmethod
+    def _is_known(state: TimerState, phy_offset: int) -> bool:
+        known = state.known
+        if not len(known):
+            return False
+        if phy_offset > known[-1]:
+            state.known = np.empty(0, np.int64)
+            return False
+        place = int(np.searchsorted(known, phy_offset))
+        return bool(known[place] == phy_offset)
+
+    def _unit_of(self, entry: QueueEntry, message: StoredMessage, due: int) -> TimerUnit:
+        """The unit of a message, without the position of the one before it (doEnqueue)."""
+        write_ms, window_ms = self._write_ms, self._window_slots * self._precision_ms
+        magic, slot_ms, ahead_ms = MAGIC_DEFAULT, due, due - write_ms
+        if ahead_ms >= window_ms:
+            magic |= MAGIC_ROLL
+            # Half of the window leaves enough time for the next roll.
+            is_near = ahead_ms - window_ms < self._window_slots // 3 * self._precision_ms
+            slot_ms = write_ms + (self._window_slots // 2 * self._precision_ms if is_near else window_ms)
+        if PROPERTY_TIMER_DEL_UNIQKEY in message.properties:
+            magic |= MAGIC_DELETE
+        topic_hash = string_hash(message.properties[PROPERTY_REAL_TOPIC])
+        return TimerUnit(
+            NO_POSITION, magic, write_ms, slot_ms - write_ms, entry.phy_offset, entry.size_bytes, topic_hash
+        )
+
+    @property
+    def _window_slots(self) -> int:
+        wanted = self.config.timer_roll_window_slots
+        most = self._slots - BLANK_SLOTS
+        return wanted if 2 <= wanted <= most else most
+
+    def _write(self, fresh: list[tuple[TimerUnit, str]], offset: int, state: TimerState) -> None:
+        """Append units to the timer log and let their slots lead to them; the timer topic is read up to ``offset``.
+
+        Raises DiskFullError. Slots that could not be written are written first by the next step.
+        """
+        self._write_slots()
+        slots: dict[int, Slot] = {}
+        units, at = [], self._timer_log.end
+        for unit, _ in fresh:
+            time, at = unit.slot_ms // self._precision_ms, self._timer_log.next_position(at)
+            slot = slots.get(time) or self._wheel.slot(time) or Slot(time, at, NO_POSITION)
+            units.append(unit._replace(prev=slot.last))
+            slots[time] = slot._replace(last=at, num=slot.num + (-1 if unit.deletes else 1))
+            at += TIMER_UNIT_SIZE
+        self._timer_log.append(units)
+        for unit, topic in fresh:
+            self.metrics.add(topic, -1 if unit.deletes else 1, unit.enqueue_ms)
+        fresh.clear()
+        if offset != state.queue_offset:
+            state.queue_offset, self._dirty = offset, True
+        self._unwritten = slots
+        self._write_slots()
+
+    def _write_slots(self) -> None:
+        while self._unwritten:
+            time, slot = next(iter(self._unwritten.items()))
+            self._wheel.put(slot)
+            del self._unwritten[time]
+
+    # From the wheel to the topics
+
+    def _dequeue(self, state: TimerState, now_ms: int) -> bool:
+        """Deliver some of the slots before the write time. Returns whether there is more."""
+        budget = _MESSAGES_A_STEP
+        while budget > 0:
+            if not self._due and not self._next_slot(state):
+                return False
+            while self._due and budget > 0:
+                if not self._deliver_at(self._due[-1], now_ms):
+                    return False
+                self._due.pop()
+                self._dirty = True
+                budget -= 1
+            if not self._due:
+                self._end_slot(state)
+        return True
+
+    def _next_slot(self, state: TimerState) -> bool:
+        """Read the units of the next slot that is due; False if there is none. Raises BrokenChainError."""
+        precision_ms = self._precision_ms
+        end = self._write_ms // precision_ms
+        time = self._wheel.next_used(state.read_ms // precision_ms, end)
+        state.read_ms = max(state.read_ms, time * precision_ms)
+        self._floors = [one for one in self._floors if one[0] > state.read_ms]
+        slot = self._wheel.slot(time) if time < end else None
+        if slot is None:
+            return False
+        floor = max((position for _, position in self._floors), default=self._timer_log.begin)
+        self._due, deletions = self._timer_log.chain(slot.last, floor)
+        self._recalled = set()
+        for unit in deletions:
+            message = self._read(unit.phy_offset, unit.message_size)
+            if message is not None and due_ms(message) is not None:
+                self._recalled.add(message.properties.get(PROPERTY_TIMER_DEL_UNIQKEY, ""))
+                self.metrics.add(message.properties[PROPERTY_REAL_TOPIC], 1, self._write_ms)
+        if not self._due:
+            self._end_slot(state)
+        return True
+
+    def _end_slot(self, state: TimerState) -> None:
+        state.read_ms += self._precision_ms
+        self._dirty = True
+
+    def _deliver_at(self, position: int, now_ms: int) -> bool:
+        """Deliver the message of a unit; False if it must be tried again."""
+        unit = self._timer_log.unit(position)
+        message = self._read(unit.phy_offset, unit.message_size)
+        due = due_ms(message)
+        if message is None or due is None:
+            return True
+        if (
+            self._recalled
+            and key_of(message, with_topic=self.config.append_topic_for_timer_delete_key) in self._recalled
+        ):
+            self.metrics.add(message.properties[PROPERTY_REAL_TOPIC], -1, now_ms)
+            return True
+        return self._deliver(message, unit.enqueue_ms, now_ms, rolls=unit.rolls or due >= self._write_ms)
+
+    def _deliver(self, message: StoredMessage, enqueue_ms: int, now_ms: int, *, rolls: bool) -> bool:
+        """Store a message where it is meant to go; False if it must be tried again.
+
+        One that does not say where, is refused there, or only recalls another one is passed over.
+        """
+        topic = message.properties[PROPERTY_REAL_TOPIC]
+        recalls = PROPERTY_TIMER_DEL_UNIQKEY in message.properties
+        due = to_deliver(message, enqueue_ms, now_ms, rolls=rolls) if is_topic_storable(topic) else None
+        if due is not None and (rolls or not recalls) and not self._is_deleted(topic, message.phy_offset):
+            result = self._put(due)
+            if result.status in _REFUSED_FOR_GOOD:
+                text = "the timer message at offset %d is not delivered to %s, and stays where it is: %s"
+                _LOGGER.warning(text, message.phy_offset, topic, result.status.value)
+            elif not result.is_stored:
+                return False
+        if enqueue_ms != NEVER_ENQUEUED_MS:
+            self.metrics.add(topic, 1 if recalls else -1, now_ms)
+        return True
+
+    # The checkpoint
+
+    def _save(self, now_ms: int) -> None:
+        """Write the checkpoint, or the one that waits for the commit log to be durable."""
+        state = self._state
+        if state is not None and self._waiting is None and self._dirty:
+            is_remaking = state.queue_offset < state.settled_offset
+            read_ms = min(state.settled_ms, state.read_ms) if is_remaking else state.read_ms
+            settled = max(state.settled_offset, state.queue_offset)
+            self._waiting = _Snapshot(self._log.wrote_offset, read_ms, self._timer_log.end, state.queue_offset, settled)
+            self._dirty = False
+        waiting = self._waiting
+        if waiting is None or not self._is_durable(waiting.log_end):
+            return
+        self._timer_log.files.flush_all()
+        self._wheel.sync()
+        self._checkpoint.save(
+            waiting.read_ms, waiting.timer_log_end, waiting.queue_offset, waiting.settled_offset, now_ms
+        )
+        if not 0 <= now_ms - self._counted_ms < _METRICS_INTERVAL_MS:
+            self.metrics.save()
+            self._counted_ms = now_ms
+        self._saved_ms, self._waiting = now_ms, None

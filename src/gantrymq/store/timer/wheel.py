@@ -1,0 +1,167 @@
+"""The wheel: one slot for each due time, each with the positions of its units in the timer log.
+
+The file is sparse: a slot that was never used takes no space. Slots are read and written with pread and pwrite, not
+through a mapping: a write to a hole of a mapping on a full disk would end the process, and a mapping of 38 MB would be
+counted as memory of the process. The page cache keeps the slots that are in use.
+
+Thread rule: one thread writes; any thread reads a slot.
+
+Source: TimerWheel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.format.timer import SLOT_DTYPE, SLOT_SIZE, SLOTS, Slot, decode_slot, encode_slot, slot_number
+from gantrymq.fs.api import File, FileSystem
+
+_CHUNK_BYTES = 8192 * SLOT_SIZE
+_FEW_SLOTS = 128  # a page, which is read without a look for holes
+_TEMPORARY = ".tmp"  # no snapshot for RocketMQ, whose names end with a number
+
+
+class TimerWheel:
+    """The file at ``path`` with rounds of ``slots`` slots; times are in units of timerPrecisionMs.
+
+    The file is made by the first write, or by :meth:`replace`.
+    """
+
+    def __init__(self, fs: FileSystem, path: Path, slots: int = SLOTS) -> None:
+        self._slots, self._size = slots, 2 * slots * SLOT_SIZE
+        self._fs = fs
+        self._path = path
+        self._file: File | None = None
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether there is a file of the right length."""
+        found = self._fs.identity(self._path)
+        return found is not None and found.size_bytes == self._size
+
+    @property
+    def has_snapshots(self) -> bool:
+        """Whether RocketMQ kept the wheel in snapshots (timerWheelSnapshotFlush), so that the file may be old."""
+        begin = f"{self._path.name}."
+        return any(
+            entry.name.startswith(begin) and entry.name[len(begin) :].isdecimal()
+            for entry in self._fs.scan(self._path.parent)
+        )
+
+    def slot(self, time: int) -> Slot | None:
+        """The slot of a time; None if no unit is in it."""
+        slot = self.raw_slot(time)
+        return slot if slot is not None and slot.time == time else None
+
+    def raw_slot(self, time: int) -> Slot | None:
+        """The slot at the place of a time, which may be that of another round; None if it was never used."""
+        file = self._opened()
+        if file is None:
+            return None
+        slot = decode_slot(file.read_at(self._place(time), SLOT_SIZE))
+        return slot if slot.time > 0 else None
+
+    def put(self, slot: Slot) -> None:
+        """Write a slot. Raises DiskFullError."""
+        (self._opened() or self._make()).write_at(self._place(slot.time), encode_slot(slot))
+
+    def next_used(self, begin: int, end: int) -> int:
+        """The first time from ``begin`` to ``end`` whose slot has a unit; ``end`` if there is none."""
+        file = self._opened()
+        if file is None or begin >= end:
+            return end
+        if end - begin >= 2 * self._slots:
+            times = [slots["time"] for slots in self._chunks(file)]
+            inside = [some[(some >= max(begin, 1)) & (some < end)] for some in times]
+            return int(min((some.min() for some in inside if len(some)), default=end))
+        at = begin
+        while at < end:
+            place = self._place(at)
+            if end - at > _FEW_SLOTS:
+                data = min(file.data_from(place), self._size) // SLOT_SIZE * SLOT_SIZE
+                if data > place:  # a hole, or the end of the wheel
+                    at += (data - place) // SLOT_SIZE
+                    continue
+            count = min(end - at, (self._size - place) // SLOT_SIZE, _CHUNK_BYTES // SLOT_SIZE)
+            slots = _slots_of(file.read_at(place, count * SLOT_SIZE))
+            used = np.flatnonzero(slots["time"] == np.arange(at, at + len(slots)))
+            if len(used):
+                return at + int(used[0])
+            at += max(len(slots), 1)
+        return end
+
+    def used_from(self, begin: int) -> Iterator[NDArray[np.void]]:
+        """The slots at and behind a time that have units, in arrays of SLOT_DTYPE; in no order."""
+        file = self._opened()
+        for slots in self._chunks(file) if file is not None else ():
+            used = slots[slots["time"] >= begin]
+            if len(used):
+                yield used
+
+    def count_from(self, begin: int) -> int:
+        """How many messages are in the slots at and behind a time (getAllNum)."""
+        return sum(int(slots["num"].astype(np.int64).sum()) for slots in self.used_from(begin))
+
+    def replace(self, slots: NDArray[np.void]) -> None:
+        """Make a wheel with exactly these ``slots`` (SLOT_DTYPE) and let it take the place of the file, durably.
+
+        In one step: a kill leaves the old wheel or the new one. Raises DiskFullError.
+        """
+        self.close()
+        made = self._path.with_name(self._path.name + _TEMPORARY)
+        self._fs.remove(made)
+        file = self._fs.open(made, writable=True, create=True)
+        try:
+            file.resize(self._size)
+            order = np.argsort(slots["time"] % (2 * self._slots), kind="stable")
+            ordered = slots[order]
+            numbers = (ordered["time"] % (2 * self._slots)).astype(np.int64)
+            for run in np.split(np.arange(len(ordered)), np.flatnonzero(np.diff(numbers) != 1) + 1):
+                if len(run):
+                    file.write_at(int(numbers[run[0]]) * SLOT_SIZE, ordered[run[0] : run[-1] + 1].tobytes())
+            file.sync()
+        finally:
+            file.close()
+        self._fs.rename(made, self._path)
+        self._fs.sync_directory(self._path.parent)
+
+    def sync(self) -> None:
+        """Make every slot durable."""
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self) -> None:
+        """Close the file; the next access opens it again."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _place(self, time: int) -> int:
+        return slot_number(time, self._slots) * SLOT_SIZE
+
+    def _opened(self) -> File | None:
+        if self._file is None and self.is_usable:
+            self._file = self._fs.open(self._path, writable=True)
+        return self._file
+
+    def _make(self) -> File:
+        self.replace(np.empty(0, SLOT_DTYPE))
+        self._file = file = self._fs.open(self._path, writable=True)
+        return file
+
+    def _chunks(self, file: File) -> Iterator[NDArray[np.void]]:
+        """All slots outside of holes."""
+        at = 0
+        while (at := file.data_from(at)) < self._size:
+            at -= at % SLOT_SIZE
+            slots = _slots_of(file.read_at(at, min(_CHUNK_BYTES, self._size - at)))
+            yield slots
+            at += max(len(slots), 1) * SLOT_SIZE
+
+
+def _slots_of(raw: bytes) -> NDArray[np.void]:
+    return np.frombuffer(raw[: len(raw) - len(raw) % SLOT_SIZE], SLOT_DTYPE)

@@ -1,0 +1,260 @@
+"""Timer messages: on time and never early, through long delays, recalls, jumps of the clock, and starts."""
+
+from dataclasses import replace
+
+import pytest
+
+from gantrymq.format.timer import SLOTS, WHEEL_SIZE, decode_timer_checkpoint
+from gantrymq.fs.holes import data_end
+from gantrymq.model.message import TIMER_TOPIC, Message
+from jumping_clock import JumpingClock
+from store_cases import NOON_MS, ROOT, files_of
+from timer_cases import DAY_MS, HOUR_MS, SECOND_MS, TIMED, TimerCase
+
+
+def test_a_message_is_delivered_when_its_time_has_come_and_never_before() -> None:
+    case = TimerCase()
+    case.send(b"exact", deliver_ms=NOON_MS + 5 * SECOND_MS)
+    case.send(b"between", deliver_ms=NOON_MS + 5 * SECOND_MS + 1)
+    case.wait(5 * SECOND_MS - 100, step_ms=100)
+    assert case.bodies() == []
+    case.wait(100, step_ms=100)
+    assert case.bodies() == [b"exact"]
+    case.wait(900, step_ms=100)
+    assert case.bodies() == [b"exact"]
+    case.wait(100, step_ms=100)
+    assert case.bodies() == [b"exact", b"between"]
+    case.close()
+
+
+def test_a_delivered_message_has_the_fields_of_the_one_sent() -> None:
+    case = TimerCase()
+    case.send(b"body", deliver_ms=NOON_MS + SECOND_MS, KEYS="k", UNIQ_KEY="U")
+    case.step()
+    waiting = case.delivered(TIMER_TOPIC)[0]
+    assert (waiting.properties["REAL_TOPIC"], waiting.properties["REAL_QID"]) == ("orders", "0")
+    assert waiting.properties["TIMER_OUT_MS"] == str(NOON_MS)
+    case.wait(2 * SECOND_MS)
+    found = case.delivered()[0]
+    assert (found.body, found.born_timestamp_ms) == (b"body", waiting.born_timestamp_ms)
+    assert found.properties == {
+        "KEYS": "k",
+        "UNIQ_KEY": "U",
+        "TIMER_DELIVER_MS": str(NOON_MS + SECOND_MS),
+        "TIMER_OUT_MS": str(NOON_MS),
+        "TIMER_ENQUEUE_MS": str(NOON_MS),
+        "TIMER_DEQUEUE_MS": str(NOON_MS + SECOND_MS),
+    }
+    case.close()
+
+
+@pytest.mark.parametrize(
+    ("properties", "status"),
+    [
+        ({"TIMER_DELIVER_MS": "x"}, "WHEEL_TIMER_MSG_ILLEGAL"),
+        ({"TIMER_DELAY_SEC": "259201"}, "WHEEL_TIMER_MSG_ILLEGAL"),
+        ({"TIMER_DELAY_MS": "9223372036854775808"}, "WHEEL_TIMER_MSG_ILLEGAL"),
+        ({"TIMER_DELIVER_MS": "1", "TIMER_DEL_UNIQKEY": "U"}, "WHEEL_TIMER_MSG_ILLEGAL"),
+    ],
+)
+def test_a_time_that_cannot_be_is_refused(properties: dict[str, str], status: str) -> None:
+    case = TimerCase()
+    case.send(deliver_ms=0, status=status, **properties)
+    case.close()
+
+
+def test_a_time_in_the_past_is_now() -> None:
+    case = TimerCase()
+    case.send(b"late", deliver_ms=NOON_MS)
+    assert case.bodies() == [b"late"]
+    assert not any(path.name.startswith("timer") for path in files_of(case.fs))
+    case.close()
+
+
+def test_flow_control_refuses_above_twice_the_limit() -> None:
+    case = TimerCase(config=replace(TIMED, timer_congest_num_each_slot=3))
+    for _ in range(4):
+        case.send(deliver_ms=NOON_MS + 9 * SECOND_MS)
+    case.step()
+    case.timers.config = replace(case.config, timer_congest_num_each_slot=2)
+    case.send(deliver_ms=NOON_MS + 9 * SECOND_MS, status="WHEEL_TIMER_FLOW_CONTROL")
+    case.send(deliver_ms=NOON_MS + 19 * SECOND_MS)
+    assert case.timers.congestion == 4
+    case.close()
+
+
+def test_a_long_delay_rolls_and_stays_in_order_of_time() -> None:
+    case = TimerCase(config=replace(TIMED, timer_roll_window_slots=10))
+    case.send(b"far", deliver_ms=NOON_MS + 47 * SECOND_MS)
+    case.step()
+    case.wait(46 * SECOND_MS)
+    assert case.bodies() == []
+    case.wait(SECOND_MS)
+    assert case.bodies() == [b"far"]
+    rolled = case.delivered(TIMER_TOPIC)
+    assert [one.properties.get("TIMER_ROLL_TIMES") for one in rolled] == [None, *map(str, range(1, len(rolled)))]
+    assert len(rolled) > 4
+    case.close()
+
+
+@pytest.mark.parametrize("with_topic", [False, True])
+def test_a_recalled_message_is_not_delivered(with_topic: bool) -> None:
+    case = TimerCase(config=replace(TIMED, append_topic_for_timer_delete_key=with_topic, timer_roll_window_slots=10))
+    due_ms = NOON_MS + 25 * SECOND_MS
+    case.send(b"kept", deliver_ms=due_ms, UNIQ_KEY="A")
+    case.send(b"recalled", deliver_ms=due_ms, UNIQ_KEY="B")
+    case.wait(SECOND_MS)
+    case.send(b"0", deliver_ms=due_ms, UNIQ_KEY="B", TIMER_DEL_UNIQKEY="orders+B" if with_topic else "B")
+    case.wait(30 * SECOND_MS)
+    assert case.bodies() == [b"kept"]
+    assert case.timers.metrics.count("orders") == 0
+    case.close()
+
+
+def test_a_store_without_timers_gets_no_files() -> None:
+    case = TimerCase()
+    case.store.put(Message("orders", b"plain"))
+    case.wait(3 * SECOND_MS)
+    case.close()
+    assert not any("timer" in path.name for path in files_of(case.fs))
+
+
+def test_a_wheel_takes_no_more_space_than_its_slots() -> None:
+    case = TimerCase(slots=SLOTS)
+    case.send(deliver_ms=NOON_MS + 5 * SECOND_MS)
+    case.step()
+    file = case.fs.open(ROOT / "timerwheel")
+    assert file.size() == WHEEL_SIZE
+    first = file.data_from(0)
+    assert data_end(file, 0, WHEEL_SIZE) - first <= 8192
+    case.close()
+
+
+@pytest.mark.parametrize("ends", ["close", "kill"])
+def test_what_waits_is_delivered_once_by_the_next_start(ends: str) -> None:
+    case = TimerCase()
+    for number in range(40):
+        case.send(b"%d" % number, deliver_ms=NOON_MS + (number % 8 + 2) * SECOND_MS)
+    case.wait(4 * SECOND_MS)
+    before = sorted(case.bodies())
+    assert len(before) == 15
+    case.wait(1, step_ms=1)  # the checkpoint is written
+    getattr(case, {"close": "reopen", "kill": "kill"}[ends])()
+    case.wait(10 * SECOND_MS)
+    assert sorted(case.bodies()) == sorted(b"%d" % number for number in range(40))
+    case.close()
+
+
+def test_a_start_after_weeks_delivers_everything_and_then_what_is_new() -> None:
+    case = TimerCase(slots=SLOTS)
+    for days in range(1, 3):
+        case.send(b"%d" % days, deliver_ms=NOON_MS + days * DAY_MS)
+    case.step()
+    case.close()
+    case.clock.advance(15 * DAY_MS)
+    case.open()
+    case.send(b"new", deliver_ms=case.clock.now_ms() + 2 * DAY_MS - 5000)
+    case.step()
+    assert case.bodies() == [b"1", b"2"]
+    case.clock.advance(2 * DAY_MS)
+    case.step()
+    assert case.bodies() == [b"1", b"2", b"new"]
+    case.close()
+
+
+def test_a_clock_that_jumps_delivers_each_message_once_and_not_early() -> None:
+    clock = JumpingClock()
+    case = TimerCase(clock=clock)
+    case.send(b"a", deliver_ms=clock.now_ms() + HOUR_MS)
+    case.step()
+    clock.jump(2 * HOUR_MS)
+    case.step()
+    assert case.bodies() == [b"a"]
+    clock.jump(-2 * HOUR_MS)
+    case.send(b"b", deliver_ms=clock.now_ms() + HOUR_MS)
+    case.send(b"c", deliver_ms=clock.now_ms() + 90 * 60_000)
+    case.step()
+    assert case.bodies() == [b"a"]
+    clock.jump(HOUR_MS)
+    case.step()
+    assert case.bodies() == [b"a", b"b"]
+    clock.jump(HOUR_MS)
+    case.step()
+    assert case.bodies() == [b"a", b"b", b"c"]
+    case.close()
+
+
+def test_the_checkpoint_waits_for_the_log_to_be_durable() -> None:
+    case = TimerCase()
+    case.is_durable = lambda end: False
+    case.send(deliver_ms=NOON_MS + 2 * SECOND_MS)
+    case.wait(5 * SECOND_MS)
+    assert len(case.bodies()) == 1
+    assert not case.fs.exists(ROOT / "config/timercheck")
+    case.is_durable = lambda end: True
+    case.wait(2 * SECOND_MS)
+    page = decode_timer_checkpoint(case.fs.open(ROOT / "config/timercheck").read_at(0, 56))
+    assert (page.timer_log_flush_pos, page.timer_queue_offset, page.master_timer_queue_offset) == (52, 1, 1)
+    assert page.last_read_time_ms > NOON_MS
+    case.close()
+
+
+def damage(case: TimerCase, name: str, how: str) -> None:
+    """Harm a file of the timers while the store is closed."""
+    paths = [path for path in files_of(case.fs) if name in path.parts]
+    assert paths
+    for path in paths:
+        file = case.fs.open(path, writable=True)
+        if how == "missing":
+            case.fs.remove(path)
+        elif how == "zeroed":
+            file.zero(0, file.size())
+        elif how == "half zeroed":
+            file.zero(file.size() // 2, file.size() - file.size() // 2)
+        elif how == "truncated":
+            file.resize(file.size() // 2)
+        elif how == "empty":
+            file.resize(0)
+        elif how == "garbage":
+            file.write_at(0, b"\xa5" * 60)
+
+
+@pytest.mark.parametrize("how", ["missing", "zeroed", "half zeroed", "truncated", "empty", "garbage"])
+@pytest.mark.parametrize("name", ["timerwheel", "timerlog", "timercheck", "timermetrics"])
+def test_damage_loses_nothing(name: str, how: str) -> None:
+    case = TimerCase()
+    for number in range(20):
+        case.send(b"%02d" % number, deliver_ms=NOON_MS + (number % 5 + 4) * SECOND_MS)
+    case.wait(5 * SECOND_MS)
+    assert len(case.bodies()) == 8
+    case.close()
+    damage(case, name, how)
+    case.open()
+    case.wait(10 * SECOND_MS)
+    found = case.bodies()
+    assert sorted(set(found)) == [b"%02d" % number for number in range(20)]
+    if name != "timercheck":
+        assert len(found) == 20
+    case.close()
+
+
+def test_a_wheel_that_is_damaged_while_it_is_in_use_is_made_again() -> None:
+    case = TimerCase()
+    for number in range(20):
+        case.send(b"%02d" % number, deliver_ms=NOON_MS + (number % 5 + 4) * SECOND_MS)
+    case.wait(5 * SECOND_MS)
+    for path in [path for path in files_of(case.fs) if "timerlog" in path.parts]:
+        case.fs.open(path, writable=True).zero(0, 100)
+    case.wait(10 * SECOND_MS)
+    assert sorted(set(case.bodies())) == [b"%02d" % number for number in range(20)]
+    case.close()
+
+
+def test_a_topic_that_was_deleted_gets_nothing() -> None:
+    case = TimerCase()
+    case.send(b"gone", deliver_ms=NOON_MS + 3 * SECOND_MS)
+    case.step()
+    case.store.delete_topic("orders")
+    case.wait(5 * SECOND_MS)
+    assert case.bodies() == []
+    case.close()
