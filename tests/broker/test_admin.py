@@ -212,8 +212,6 @@ async def test_the_runtime_information_counts(broker: BrokerCase) -> None:
     ("code", "answer"),
     [
         (RequestCode.POP_MESSAGE, ResponseCode.NO_PERMISSION),
-        (RequestCode.RECALL_MESSAGE, ResponseCode.NO_PERMISSION),
-        (RequestCode.GET_TIMER_METRICS, ResponseCode.SYSTEM_ERROR),
         (RequestCode.END_TRANSACTION, ResponseCode.SYSTEM_ERROR),
         (RequestCode.GET_BROKER_EPOCH_CACHE, ResponseCode.SYSTEM_ERROR),
         (99_999, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),

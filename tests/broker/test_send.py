@@ -96,7 +96,7 @@ async def pull_all(broker: BrokerCase, count: int, **fields: int) -> bytes:
         ({"topic": "SCHEDULE_TOPIC_XXXX"}, ResponseCode.NO_PERMISSION, "Sending message to topic[SCHEDULE_TOPIC_XXXX]"),
         ({"default_topic": "none"}, ResponseCode.TOPIC_NOT_EXIST, "topic[T] not exist, apply first please!\nSee "),
         ({"queue_id": 4}, ResponseCode.INVALID_PARAMETER, "request queueId[4] is illegal, TopicConfig [topicName=T, "),
-        ({"properties": {"TIMER_DELAY_SEC": "3"}}, ResponseCode.SYSTEM_ERROR, "timerWheelEnable is false"),
+        ({"properties": {"TIMER_DELAY_SEC": "300000"}}, ResponseCode.MESSAGE_ILLEGAL, "than the max delay 259200000ms"),
         ({"properties": {"UNIQ_KEY": "k", "p": "\0" * 512}}, ResponseCode.MESSAGE_ILLEGAL, ""),
         ({"body": b"x" * (4 << 20) + b"x"}, ResponseCode.MESSAGE_ILLEGAL, "msg body length limit 4194304B"),
         ({"body": b""}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),

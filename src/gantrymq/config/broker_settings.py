@@ -57,6 +57,8 @@ class BrokerConfig(StrangerLimits):
     enable_mixed_message_type: bool = key("enableMixedMessageType", False)
     trace_topic_enable: bool = key("traceTopicEnable", False, at_start=True)
     msg_trace_topic_name: str = key("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", allowed=_TOPIC, at_start=True)
+    recall_message_enable: bool = key("recallMessageEnable", False)
+    allow_recall_when_broker_not_writeable: bool = key("allowRecallWhenBrokerNotWriteable", True)
     store_reply_message_enable: bool = key("storeReplyMessageEnable", True)
     region_id: str = key("regionId", "DefaultRegion", allowed=".{1,255}")
     trace_on: bool = key("traceOn", True)

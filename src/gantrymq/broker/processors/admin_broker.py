@@ -89,7 +89,7 @@ class BrokerAdminProcessor:
     # Runtime information
 
     def runtime_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """GET_BROKER_RUNTIME_INFO, under RocketMQ's keys. Features that do not exist here, such as timers, are 0."""
+        """GET_BROKER_RUNTIME_INFO, under RocketMQ's keys. The rates of timers are 0."""
         broker, now_ms = self._config.broker, self._clock.now_ms()
         table = self._store_stats.runtime_info(now_ms) | self._store_info()
         table |= {
@@ -109,9 +109,19 @@ class BrokerAdminProcessor:
             table.setdefault(f"{name}ThreadPoolQueueCapacity", "100000")
             table.setdefault(f"{name}ThreadPoolQueueHeadWaitTimeMills", "0")
         table |= {"EndTransactionQueueSize": "0", "EndTransactionThreadPoolQueueCapacity": "100000"}
-        table |= dict.fromkeys(("timerReadBehind", "timerOffsetBehind", "timerCongestNum"), "0")
-        table |= dict.fromkeys(("timerEnqueueTps", "timerDequeueTps"), "0.0")
+        table |= self._timer_info(now_ms)
         return request.response(ResponseCode.SUCCESS, body=KVTable(table=table).encode())
+
+    def _timer_info(self, now_ms: int) -> dict[str, str]:
+        timers = self._store.timers
+        progress = timers.progress if timers is not None else None
+        return {
+            "timerReadBehind": str(max(now_ms - progress.read_ms, 0) // 1000 if progress is not None else 0),
+            "timerOffsetBehind": str(progress.behind_messages if progress is not None else 0),
+            "timerCongestNum": str(timers.congestion if timers is not None else 0),
+            "timerEnqueueTps": "0.0",
+            "timerDequeueTps": "0.0",
+        }
 
     def _store_info(self) -> dict[str, str]:
         store = self._store

@@ -167,6 +167,8 @@ class TopicAdminProcessor:
                 await asyncio.sleep(_PUTS_LOOK_S)
             deleted = await asyncio.get_running_loop().run_in_executor(None, self._store.delete_topic, topic)
             log_deletion(topic, deleted)
+            if self._store.timers is not None:
+                self._store.timers.metrics.forget(topic)
         finally:
             self._topics.going.discard(topic)
             self._holds.answer_all(topic)

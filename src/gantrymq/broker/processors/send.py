@@ -32,6 +32,7 @@ from gantrymq.broker.transactions.metrics import TransactionMetrics
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.record import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH_V1
+from gantrymq.format.timer import RecallHandle, encode_recall_handle
 from gantrymq.logs import get_logger
 from gantrymq.model.flags import MULTI_TAGS, TRANSACTION_MASK, is_consumable
 from gantrymq.model.host import Host
@@ -40,6 +41,7 @@ from gantrymq.model.message import (
     PROPERTY_DELAY,
     PROPERTY_MSG_REGION,
     PROPERTY_POP_CK,
+    PROPERTY_REAL_TOPIC,
     PROPERTY_TIMER_OUT_MS,
     PROPERTY_TRACE_SWITCH,
     PROPERTY_TRANSACTION_PREPARED,
@@ -61,6 +63,8 @@ from gantrymq.remoting.quick_answers import SendAnswers
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.store.log.appendable import Appendable, AppendableMessage, topic_bytes
 from gantrymq.store.put_result import PutMessageResult
+from gantrymq.store.timer.timed_message import is_timer_message, set_timer
+from gantrymq.store.timer.timer_service import TimerMessageService
 
 _DLQ_QUEUES = 1
 _MOST_SINGLE_MESSAGES = 2_000  # limit for a batch whose records no kernel can write: 15 microseconds each
@@ -73,6 +77,22 @@ _STORED = {
     PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
     PutMessageStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
     PutMessageStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+}
+_TIMER_FAILURES = {
+    PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL: (
+        ResponseCode.MESSAGE_ILLEGAL,
+        "timer message illegal, the delay time should not be bigger than the max delay {most_ms}ms; or if set del msg, "
+        "the delay time should be bigger than the current time",
+    ),
+    PutMessageStatus.WHEEL_TIMER_FLOW_CONTROL: (
+        ResponseCode.SYSTEM_ERROR,
+        "timer message is under flow control, max num limit is {twice} or the current value is greater than {limit} "
+        "and less than {twice}, trigger random flow control",
+    ),
+    PutMessageStatus.WHEEL_TIMER_NOT_ENABLE: (
+        ResponseCode.SYSTEM_ERROR,
+        "accurate timer message is not enabled, timerWheelEnable is false",
+    ),
 }
 
 
@@ -87,12 +107,13 @@ class Refusal(Exception):
 class _Sent:
     """What the answer to a send needs."""
 
-    __slots__ = ("channel", "is_half", "queue_id", "request", "topic", "transaction_id")
+    __slots__ = ("channel", "is_half", "queue_id", "recall_handle", "request", "topic", "transaction_id")
 
     def __init__(self, channel: Channel, request: RemotingCommand, topic: str, queue_id: int) -> None:
         self.channel, self.request, self.topic, self.queue_id = channel, request, topic, queue_id
         self.transaction_id: str | None = None
         self.is_half = False
+        self.recall_handle: str | None = None
 
 
 class SendMessageProcessor:
@@ -115,11 +136,13 @@ class SendMessageProcessor:
         transactions: TransactionMetrics,
         disk_ratio: Callable[[], float],
         answer: Callable[[Channel, Sequence[bytes], str], None],
+        timers: TimerMessageService | None,
     ) -> None:
         self._config, self._clock = config, clock
         self._topics, self._groups, self._locks = topics, groups, locks
         self._puts, self._stats, self._disk_ratio, self._answer = puts, stats, disk_ratio, answer
         self._decisions, self._transactions = decisions, transactions
+        self._timers = timers
         self._quiet_until_ms = 0
         self._ids = UniqueIds(Host.parse(f"{config.broker.broker_ip1}:0").ip)
 
@@ -219,7 +242,11 @@ class SendMessageProcessor:
             reconsume_times=header.reconsume_times or 0,
             wait_store_msg_ok=properties.get(PROPERTY_WAIT, "true").lower() == "true",
         )
-        return AppendableMessage(self._half(message) if sent.is_half else message)
+        if sent.is_half:
+            return AppendableMessage(self._half(message))
+        if is_consumable(header.sys_flag) and is_timer_message(topic_name, properties):
+            self._set_timer(sent, message)
+        return AppendableMessage(message)
 
     def _half(self, message: Message) -> Message:
         """The half message of one that was sent; raises Refusal where no check could put it back."""
@@ -227,6 +254,24 @@ class SendMessageProcessor:
         if not can_be_put_back(half):
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
         return half
+
+    def _set_timer(self, sent: _Sent, message: Message) -> None:
+        """Let a message with a due time wait in the timer topic; raises Refusal."""
+        if self._timers is None:
+            status = PutMessageStatus.WHEEL_TIMER_NOT_ENABLE
+        else:
+            status = set_timer(message, self._config.store, self._clock.now_ms(), self._timers.is_rejected)
+        if status is not PutMessageStatus.PUT_OK:
+            raise Refusal(*self._failure(status))
+        real_topic, slot_ms = (message.properties.get(name) for name in (PROPERTY_REAL_TOPIC, PROPERTY_TIMER_OUT_MS))
+        if real_topic is not None and slot_ms is not None and not real_topic.startswith(names.RETRY_PREFIX):
+            handle = RecallHandle(
+                real_topic,
+                self._config.broker.broker_name,
+                str(int(slot_ms) + 1),  # because the slot time is rounded down (attachRecallHandle)
+                message.properties[PROPERTY_UNIQ_KEY],
+            )
+            sent.recall_handle = encode_recall_handle(handle)
 
     def _passthrough(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> WireMessage | None:
         """The message with its properties as in the request. None if the store must process it."""
@@ -313,8 +358,6 @@ class SendMessageProcessor:
         if timed and level > 0:
             for name in timed:
                 del properties[name]
-        elif timed and PROPERTY_TIMER_OUT_MS not in properties:
-            raise Refusal(ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false")
 
     def _batch(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> Appendable:
         if header.topic.startswith(names.RETRY_PREFIX):
@@ -386,7 +429,7 @@ class SendMessageProcessor:
             pieces = self._batch_frame(sent, result)
             if pieces is not None:
                 return pieces
-        if code is ResponseCode.SUCCESS:
+        if code is ResponseCode.SUCCESS and sent.recall_handle is None:
             broker = self._config.broker
             answers = send_answers(broker.region_id, broker.trace_on)
             frame = answers.encode(request, result.msg_id, sent.queue_id, result.queue_offset, sent.transaction_id)
@@ -397,6 +440,7 @@ class SendMessageProcessor:
             queue_id=sent.queue_id,
             queue_offset=result.queue_offset,
             transaction_id=sent.transaction_id,
+            recall_handle=sent.recall_handle,
         )
         return (encode_command(self._with_region(request.response(code, header=header))),)
 
@@ -413,6 +457,11 @@ class SendMessageProcessor:
             return ResponseCode.SYSTEM_ERROR, "create mapped file failed, server is busy or broken."
         if status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):
             return ResponseCode.MESSAGE_ILLEGAL, self._illegal()
+        if status in _TIMER_FAILURES:
+            store = self._config.store
+            most, congested = store.timer_max_delay_s * 1000, store.timer_congest_num_each_slot
+            code, remark = _TIMER_FAILURES[status]
+            return code, remark.format(most_ms=most, limit=congested, twice=2 * congested)
         if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
             used = self._disk_ratio()
             return ResponseCode.SERVICE_NOT_AVAILABLE, (

@@ -36,6 +36,7 @@ from gantrymq.broker.processors.admin_clients import ClientAdminProcessor
 from gantrymq.broker.processors.admin_groups import GroupAdminProcessor
 from gantrymq.broker.processors.admin_offsets import OffsetAdminProcessor
 from gantrymq.broker.processors.admin_stats import StatsAdminProcessor
+from gantrymq.broker.processors.admin_timers import TimerAdminProcessor
 from gantrymq.broker.processors.admin_topics import TopicAdminProcessor
 from gantrymq.broker.processors.assignment import LockProcessor, QueryAssignmentProcessor
 from gantrymq.broker.processors.clients import ClientManageProcessor
@@ -43,6 +44,7 @@ from gantrymq.broker.processors.end_transaction import EndTransactionProcessor
 from gantrymq.broker.processors.offsets import ConsumerManageProcessor, QueueOffsetProcessor
 from gantrymq.broker.processors.pull import PullMessageProcessor
 from gantrymq.broker.processors.query import QueryMessageProcessor
+from gantrymq.broker.processors.recall import RecallMessageProcessor
 from gantrymq.broker.processors.reply import ReplyMessageProcessor
 from gantrymq.broker.processors.send import SendMessageProcessor
 from gantrymq.broker.processors.send_back import ConsumerSendMsgBackProcessor
@@ -98,10 +100,6 @@ class Route(NamedTuple):
 
 
 _ANSWERS = {
-    RequestCode.GET_TIMER_CHECK_POINT: (ResponseCode.SYSTEM_ERROR, "The checkpoint is null"),
-    RequestCode.GET_TIMER_METRICS: (ResponseCode.SYSTEM_ERROR, "The timer message store is null"),
-    RequestCode.SWITCH_TIMER_ENGINE: (ResponseCode.INVALID_PARAMETER, "broker timerWheelEnable is false"),
-    RequestCode.RECALL_MESSAGE: (ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden"),
     RequestCode.GET_BROKER_EPOCH_CACHE: (ResponseCode.SYSTEM_ERROR, "this request only for controllerMode "),
     RequestCode.NOTIFY_BROKER_ROLE_CHANGED: (ResponseCode.SUCCESS, None),
     RequestCode.RESET_MASTER_FLUSH_OFFSET: (ResponseCode.SUCCESS, None),
@@ -148,7 +146,6 @@ def disabled_features(config: LiveConfig) -> dict[int, Route]:
         **pop,
         # Its body, which has the groups, is not decoded.
         RequestCode.BATCH_ACK_MESSAGE: Route(refuse_pop, ADMINISTRATORS),
-        RequestCode.RECALL_MESSAGE: Route(refuse, send(RecallMessageRequestHeader)),
     }
 
 
@@ -157,6 +154,7 @@ def admin_routes(context: BrokerContext) -> dict[int, Route]:
     return {
         **disabled_features(context.config),
         **_broker(context),
+        **_timers(context),
         **_topics(context),
         **_groups(context),
         **_clients(context),
@@ -183,6 +181,15 @@ def _broker(context: BrokerContext) -> dict[int, Route]:
         RequestCode.GET_BROKER_HA_STATUS: Route(broker.ha_status, ADMINISTRATORS),
         RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: Route(broker.clean_queues, ADMINISTRATORS),
         RequestCode.DELETE_EXPIRED_COMMITLOG: Route(broker.delete_expired, ADMINISTRATORS),
+    }
+
+
+def _timers(context: BrokerContext) -> dict[int, Route]:
+    timers = TimerAdminProcessor(context.store.timers)
+    return {
+        RequestCode.GET_TIMER_CHECK_POINT: Route(timers.checkpoint, ADMINISTRATORS),
+        RequestCode.GET_TIMER_METRICS: Route(timers.metrics, ADMINISTRATORS),
+        RequestCode.SWITCH_TIMER_ENGINE: Route(timers.switch, ADMINISTRATORS),
     }
 
 
@@ -324,6 +331,7 @@ def send_processor(context: BrokerContext) -> SendMessageProcessor:
         context.transaction_metrics,
         lambda: context.store.disk_used_ratio,
         context.answer,
+        context.store.timers,
     )
 
 
@@ -401,6 +409,9 @@ def _messages(context: BrokerContext, sends: SendMessageProcessor) -> dict[int, 
         context.access,
         context.filters,
     ).pull
+    recall = RecallMessageProcessor(
+        context.config, context.clock, context.topics, context.puts, context.stats, context.store.timers, context.answer
+    ).recall
     may_pull = consume(PullMessageRequestHeader, topics=("topic",))
     # A message can be sent back once its queue has a unit for it, which may be a moment after its acknowledgement.
     sent_back = DispatchCatchUp(context.store).before(back.send_back)
@@ -411,6 +422,7 @@ def _messages(context: BrokerContext, sends: SendMessageProcessor) -> dict[int, 
         RequestCode.SEND_REPLY_MESSAGE: Route(reply, send(SendMessageRequestHeader)),
         RequestCode.SEND_REPLY_MESSAGE_V2: Route(reply, send(SendMessageRequestHeaderV2)),
         RequestCode.CONSUMER_SEND_MSG_BACK: Route(sent_back, send_back(context.records.topic_at)),
+        RequestCode.RECALL_MESSAGE: Route(recall, send(RecallMessageRequestHeader)),
         RequestCode.PULL_MESSAGE: Route(pull, may_pull),
         RequestCode.LITE_PULL_MESSAGE: Route(pull, may_pull),
     }

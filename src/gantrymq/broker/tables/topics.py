@@ -19,6 +19,7 @@ from gantrymq.broker.tables.versioned_table import TableVersion, persisted
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import PERM_INHERIT, PERM_READ, PERM_WRITE, LiveConfig
 from gantrymq.errors import RemotingError
+from gantrymq.model.message import TIMER_TOPIC
 from gantrymq.model.message_queue import MOST_QUEUES
 from gantrymq.remoting.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 
@@ -99,6 +100,8 @@ class TopicConfigManager:
         yield _topic(names.TRANS_OP_HALF_TOPIC, 1)
         yield _topic(names.ROCKSDB_TRANS_HALF_TOPIC, 1)
         yield _topic(names.ROCKSDB_TRANS_OP_HALF_TOPIC, 1)
+        if self._config.store.timer_wheel_enable:
+            yield _topic(TIMER_TOPIC, 1)
 
     # Queries
 

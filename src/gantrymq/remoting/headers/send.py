@@ -47,6 +47,12 @@ class RecallMessageRequestHeader(TopicHeader, kw_only=True):
     recall_handle: str
 
 
+class RecallMessageResponseHeader(CommandHeader, kw_only=True):
+    """The answer to RECALL_MESSAGE: the unique key of the message that is recalled."""
+
+    msg_id: str
+
+
 class ReplyMessageRequestHeader(TopicHeader, kw_only=True):
     """PUSH_REPLY_MESSAGE_TO_CLIENT."""
 

@@ -1,0 +1,47 @@
+"""What tools ask about timer messages: the checkpoint and the numbers of waiting messages.
+
+Source: AdminBrokerProcessor.getTimerCheckPoint, getTimerMetrics and switchTimerEngine.
+"""
+
+from __future__ import annotations
+
+from gantrymq.format.timer import encode_timer_checkpoint
+from gantrymq.model import fastjson
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.transport.channel import Channel
+from gantrymq.store.timer.timer_service import TimerMessageService
+
+_WHEEL, _ROCKSDB = "F", "R"  # TIMER_ENGINE_FILE_TIME_WHEEL, TIMER_ENGINE_ROCKSDB_TIMELINE
+
+
+class TimerAdminProcessor:
+    """``timers`` is None with timerWheelEnable=false."""
+
+    def __init__(self, timers: TimerMessageService | None) -> None:
+        self._timers = timers
+
+    def checkpoint(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_TIMER_CHECK_POINT: the 56 bytes of ``config/timercheck``."""
+        if self._timers is None:
+            return request.response(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
+        return request.response(ResponseCode.SUCCESS, body=encode_timer_checkpoint(self._timers.checkpoint))
+
+    def metrics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_TIMER_METRICS: how many messages wait for each topic."""
+        if self._timers is None:
+            return request.response(ResponseCode.SYSTEM_ERROR, "The timer message store is null")
+        return request.response(ResponseCode.SUCCESS, body=fastjson.dumps(self._timers.metrics.table()))
+
+    def switch(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """SWITCH_TIMER_ENGINE: the wheel is the only engine, and is running."""
+        if self._timers is None:
+            return request.response(ResponseCode.INVALID_PARAMETER, "broker timerWheelEnable is false")
+        engine = request.ext_fields.get("E_T")
+        if engine == _WHEEL:
+            return request.response(ResponseCode.SUCCESS, "switch timer engine success")
+        if engine == _ROCKSDB:
+            remark = "timerRocksDBEnable must be configured true when broker start"
+            return request.response(ResponseCode.INVALID_PARAMETER, remark)
+        remark = "param error" if request.ext_fields else "param error, extFields is null"
+        return request.response(ResponseCode.INVALID_PARAMETER, remark)
