@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from broker_cases import BrokerCase, StartBroker, messages_of
-from gantrymq.remoting.bodies.topic import KVTable
 
 from gantrymq.clock import ManualClock
 from gantrymq.format.timer import RecallHandle, decode_recall_handle, decode_timer_checkpoint, encode_recall_handle
 from gantrymq.model import fastjson
+from gantrymq.remoting.bodies.topic import KVTable
 from gantrymq.remoting.body import decode_body
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.headers.send import RecallMessageRequestHeader, SendMessageResponseHeader

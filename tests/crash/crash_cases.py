@@ -14,7 +14,7 @@ from gantrymq.clock import ManualClock
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig, RecoverRule
 from gantrymq.fs.faulty import FaultyFileSystem
 from gantrymq.fs.memory import MemoryFileSystem
-from gantrymq.model.message import Message
+from gantrymq.model.message import TIMER_TOPIC, Message
 from gantrymq.store.message_store import MessageStore
 from store_cases import NOON_MS, SMALL, odd_message
 
@@ -76,6 +76,7 @@ class Machine:
     clock: ManualClock
     ledger: Ledger
     housekeeping: bool = False
+    timers: bool = False
     salvaged: dict[Path, bytes] = field(default_factory=dict)  # of the disk as it is, once it has been asked for
 
     @classmethod
@@ -101,11 +102,19 @@ class Machine:
         rng = self.rng
         for _ in range(rng.randrange(1, most)):
             self.ledger.put(store, draw_messages(rng, self.config))
+            if self.timers and rng.random() < 0.4:
+                self.ledger.put(store, [self.timed()])
             if rng.random() < 0.4:
                 tick(store, rng)
             if rng.random() < 0.4:
                 self.clock.advance(rng.choice((1, 200, 3_000, 61_000)))
             yield
+
+    def timed(self) -> Message:
+        """A timer message as the broker puts it, which is due within two minutes and may roll before."""
+        slot_ms = self.clock.now_ms() // 1000 * 1000 + self.rng.choice((0, 1, 2, 20, 119)) * 1000
+        properties = {"REAL_TOPIC": "orders", "REAL_QID": "0", "TIMER_OUT_MS": str(slot_ms)}
+        return Message(TIMER_TOPIC, b"soon", properties=properties)
 
     def power_cut(self, disk: MemoryFileSystem | None = None) -> MemoryFileSystem:
         """What the disk holds after the power fails: torn at pages or at sectors, much or little of it lost."""

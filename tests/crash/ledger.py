@@ -21,7 +21,7 @@ from gantrymq.format.index import index_keys
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, QueueEntry, tags_code
 from gantrymq.format.record import Layout, decode_record
 from gantrymq.model import flags
-from gantrymq.model.message import SCHEDULE_TOPIC, Message, StoredMessage
+from gantrymq.model.message import SCHEDULE_TOPIC, TIMER_TOPIC, Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.queue.consume_queue import ConsumeQueue
@@ -29,6 +29,7 @@ from store_cases import physical
 
 NUMBER = "N"
 _QUESTIONS = 10
+_WAITING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC)
 Place = tuple[int, int, int]  # physical offset, size, queue offset
 
 
@@ -138,6 +139,12 @@ class Ledger:
         if message.delay_level and record.topic == message.topic:
             assert record.queue_id == message.queue_id
             return  # delivered: once, or again after a crash
+        if message.topic == TIMER_TOPIC and (record.topic != TIMER_TOPIC or "TIMER_ROLL_TIMES" in record.properties):
+            slot_ms, dequeued_ms = (int(record.properties[name]) for name in ("TIMER_OUT_MS", "TIMER_DEQUEUE_MS"))
+            rolled = record.topic == TIMER_TOPIC
+            assert rolled or (record.topic, record.queue_id) == ("orders", 0)
+            assert rolled or dequeued_ms >= slot_ms + self.config.timer_precision_ms, "early"
+            return  # likewise
         assert number not in found, f"message {number} is there twice"
         found.add(number)
         self._check_fields(record, message)
@@ -201,8 +208,8 @@ class Ledger:
     def check_delivered(self, store: MessageStore) -> None:
         """Long after the last delay every delayed message of the log that a queue has is in its topic too."""
         records = self._records(store)
-        delivered = {record.properties[NUMBER] for record in records if record.topic != SCHEDULE_TOPIC}
-        delayed = [one for one in records if one.topic == SCHEDULE_TOPIC and flags.is_consumable(one.sys_flag)]
+        delivered = {record.properties[NUMBER] for record in records if record.topic not in _WAITING_TOPICS}
+        delayed = [one for one in records if one.topic in _WAITING_TOPICS and flags.is_consumable(one.sys_flag)]
         waiting = {record.properties[NUMBER] for record in delayed}
         assert waiting <= delivered, f"never delivered: {sorted(waiting - delivered)}"
 

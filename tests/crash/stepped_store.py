@@ -14,6 +14,7 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.service.runner import Service
 from gantrymq.store import message_store
 from gantrymq.store.message_store import MessageStore
+from gantrymq.store.timer import timer_service
 from store_cases import GEOMETRY_KEYS, ROOT
 
 GROUP_COMMIT = "GroupCommitService"
@@ -69,7 +70,8 @@ class SteppedRunner:
 def open_stepped(fs: FileSystem, rng: random.Random, **options: Any) -> MessageStore:
     """Open a store whose services step as ``rng`` says; ``options`` are those of MessageStore.open."""
     options = {"given": GEOMETRY_KEYS, "housekeeping": False, **options}
-    with mock.patch.object(message_store, "ServiceRunner", partial(SteppedRunner, rng)):
+    few_slots = mock.patch.object(timer_service, "SLOTS", 300)  # a real wheel has 38 MB
+    with mock.patch.object(message_store, "ServiceRunner", partial(SteppedRunner, rng)), few_slots:
         return MessageStore.open(ROOT, fs=fs, **options)
 
 

@@ -39,20 +39,22 @@ EAGER = {"flush_commit_log_thorough_interval_ms": 0, "flush_consume_queue_thorou
 
 @dataclass(frozen=True)
 class Scenario:
-    """Settings, how the store before ended (None: there was none), and whether it deletes and delivers."""
+    """Settings, how the store before ended (None: there was none), whether it deletes and delivers, and has timers."""
 
     before: str | None = None
     housekeeping: bool = False
+    timers: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-def small(before: str | None, *settings: dict[str, Any], housekeeping: bool = False) -> Scenario:
+def small(before: str | None, *settings: dict[str, Any], housekeeping: bool = False, timers: bool = False) -> Scenario:
     merged = dict(SMALLEST)
     for some in settings:
         merged |= some
-    return Scenario(before, housekeeping, merged)
+    return Scenario(before, housekeeping, timers, merged)
 
 
+TIMED = {"timer_flush_interval_ms": 1, "mapped_file_size_timer_log": 68 + 52, "timer_roll_window_slots": 40}
 SYNC = FLUSHES["SYNC_FLUSH"]
 SCENARIOS = {
     **{f"new, {name}": small(None, EAGER, flush) for name, flush in FLUSHES.items()},
@@ -65,6 +67,8 @@ SCENARIOS = {
     "warmMapedFileEnable": small("close", {"warm_maped_file_enable": True}),
     "retention": small("close", EAGER, {"delete_when": ";".join(map(str, range(24)))}, housekeeping=True),
     "retention, SYNC_FLUSH": small("kill", EAGER, SYNC, {"file_reserved_time_hours": 0}, housekeeping=True),
+    "timers": small("close", EAGER, TIMED, housekeeping=True, timers=True),
+    "timers, SYNC_FLUSH": small("cut", SYNC, TIMED, housekeeping=True, timers=True),
     "delayed": small("close", EAGER, {"flush_delay_offset_interval_ms": 1}, housekeeping=True),
     "delayed, SYNC_FLUSH": small(
         "cut", SYNC, {"flush_commit_log_timed": True, "flush_delay_offset_interval_ms": 1}, housekeeping=True
@@ -79,6 +83,7 @@ class Trial:
         self.seed = seed
         self.machine = machine = Machine.draw(random.Random(seed), **scenario.settings)
         machine.housekeeping = machine.ledger.expires = scenario.housekeeping
+        machine.timers = scenario.timers
         if scenario.before is not None:
             store = machine.open()
             machine.work(store, 25)
@@ -93,7 +98,9 @@ class Trial:
         clock = ManualClock(base.clock.now_ms())
         disk = base.fs.kill_clone()
         disk.clock = clock
-        return Machine(random.Random(self.seed), base.config, disk, clock, base.ledger.copy(), base.housekeeping)
+        return Machine(
+            random.Random(self.seed), base.config, disk, clock, base.ledger.copy(), base.housekeeping, base.timers
+        )
 
     @staticmethod
     def run(machine: Machine, fs: FaultyFileSystem) -> MessageStore | None:
@@ -104,7 +111,7 @@ class Trial:
             for _ in machine.moments(store, 8):
                 if machine.housekeeping:
                     machine.clock.advance(machine.rng.choice((1_000, 61_000, 40 * HOUR_MS)))
-                    machine.ledger.put(store, [Message("orders", b"soon", delay_level=1)])
+                    machine.ledger.put(store, [machine.timed() if machine.timers else delayed()])
                     settle(store)
             store.close()
         except GantrymqError:
@@ -122,6 +129,10 @@ class Trial:
         assert not store.failures
         machine.check(machine.fs, machine.ledger)
         return fs.operations
+
+
+def delayed() -> Message:
+    return Message("orders", b"soon", delay_level=1)
 
 
 def acknowledged(ledger: Ledger) -> set[int]:
