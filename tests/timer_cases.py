@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.timer import LEAST_TIMER_FILE_BYTES
+from gantrymq.fs.api import FileSystem
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.status import PutMessageStatus
@@ -17,7 +19,7 @@ from gantrymq.store.message_store import MessageStore
 from gantrymq.store.timer import timer_service
 from gantrymq.store.timer.timed_message import set_timer
 from gantrymq.store.timer.timer_service import TimerMessageService
-from store_cases import NOON_MS, SMALL, await_dispatch, open_store, queue_messages
+from store_cases import NOON_MS, ROOT, SMALL, await_dispatch, open_store, queue_messages
 
 TIMED = replace(SMALL, mapped_file_size_commit_log=1 << 20, mapped_file_size_timer_log=LEAST_TIMER_FILE_BYTES + 5 * 52)
 FEW_SLOTS = 7_200  # a real wheel has 38 MB, which a file system in memory copies at each sync
@@ -29,21 +31,23 @@ class TimerCase:
 
     def __init__(
         self,
-        fs: MemoryFileSystem | None = None,
+        fs: FileSystem | None = None,
+        path: Path = ROOT,
         *,
         clock: Any = None,
         config: MessageStoreConfig = TIMED,
         slots: int = FEW_SLOTS,
     ) -> None:
         self.slots = slots
-        self.fs = fs or MemoryFileSystem()
+        self.fs: FileSystem = fs or MemoryFileSystem()
+        self.path = path
         self.clock = clock or ManualClock(NOON_MS)
         self.config = config
         self.is_durable: Callable[[int], bool] = lambda end: True
         self.open()
 
     def open(self) -> None:
-        self.store: MessageStore = open_store(self.fs, config=self.config, clock=self.clock)
+        self.store: MessageStore = open_store(self.fs, self.path, config=self.config, clock=self.clock)
         store = self.store
         with mock.patch.object(timer_service, "SLOTS", self.slots):
             self.timers = TimerMessageService(
@@ -64,6 +68,7 @@ class TimerCase:
 
     def kill(self) -> None:
         """Go on with the disk as a kill leaves it."""
+        assert isinstance(self.fs, MemoryFileSystem)
         self.fs = self.fs.crash_clone(1.0, 0)
         self.open()
 

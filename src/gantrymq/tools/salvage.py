@@ -11,6 +11,7 @@ the topic was recreated there. JSON files of ``config/`` are copied if a start w
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from gantrymq.store.geometry import INDEX_KEYS, LOG_SIZE_KEY, log_file_size
 from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery.recovery import Progress
+from gantrymq.store.timer.timer_checkpoint import TimerCheckpointFile
 from gantrymq.tools.check.small_files_check import read_small
 from gantrymq.tools.loss.loss import LossAccount, LostRange
 from gantrymq.tools.read.bad_disk import ListedFileSystem
@@ -144,6 +146,7 @@ class _Salvage:
         self._out.begin(self._source.root)
         self._copy_log(files, sizes.mapped_file_size_commit_log)
         self._copy_config()
+        self._keep_timer_progress()
         rebuilt = rebuild_store(
             self._target.root,
             replace(sizes, store_path_commit_log="", read_only_commit_log_store_paths=""),
@@ -227,6 +230,20 @@ class _Salvage:
                 continue
             self._write(self._target.config / entry.name, raw)
             self._report.config_files += 1
+
+    def _keep_timer_progress(self) -> None:
+        """Let the next start read the timer topic from its first message, and know which of them are delivered.
+
+        Timer log and wheel are not copied: their physical offsets are those of the old log.
+        """
+        old = TimerCheckpointFile(self._fs, self._source.timer_checkpoint)
+        with suppress(OSError, StoreError):  # without it what is due is delivered again
+            old.load()
+        if not old.is_missing:
+            page = old.page
+            settled = max(page.timer_queue_offset, page.master_timer_queue_offset)
+            made = TimerCheckpointFile(self._fs, self._target.timer_checkpoint)
+            made.save(page.last_read_time_ms, 0, 0, settled, page.timestamp_ms)
 
     def _keep_queues(self, old: FileSystem, file_size: int) -> None:
         """Copy the last files of queues, in ``old``, of which the log has no record."""

@@ -25,10 +25,20 @@ from gantrymq.tools.check.findings import RECOVER, Finding, Kind, Level
 
 _KNOWN = {
     *(names.ABORT, names.LOCK, names.CHECKPOINT, names.COMMIT_LOG, names.CONSUME_QUEUE, names.CONSUME_QUEUE_EXT),
-    *(names.INDEX, names.CONFIG, "abort.bak", "rocksdbstore", "compaction", "timerwheel", "timerlog", "compactionLog"),
+    *(
+        names.INDEX,
+        names.CONFIG,
+        "abort.bak",
+        "rocksdbstore",
+        "compaction",
+        names.TIMER_WHEEL,
+        names.TIMER_LOG,
+        "compactionLog",
+    ),
     *("compactionCq", "consumequeue_r", "transaction", "mappedFileLists", "controller", "dledgerCommitlog"),
     *("epochFileCheckpoint", "epochFileCheckpoint.bak", "brokerId", "tempBrokerId", "consumequeue_rocksdb"),
 }
+_WHEEL_SNAPSHOT = f"{names.TIMER_WHEEL}."  # of RocketMQ's timerWheelSnapshotFlush, or of a wheel that is being made
 _DIRECTORIES = {names.COMMIT_LOG, names.CONSUME_QUEUE, names.CONSUME_QUEUE_EXT, names.INDEX, names.CONFIG}
 TableDecoders = Mapping[str, Callable[[dict[str, Any]], None]]
 _CORRECT = "correct it, or move it away"
@@ -41,7 +51,7 @@ def see_names(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
         if not entry.is_directory and entry.name in _DIRECTORIES:
             text = "is a file where a directory is needed; move it away"
             yield Finding(Kind.FOREIGN_FILE, Path(entry.name), text)
-        if entry.name not in _KNOWN:
+        if entry.name not in _KNOWN and not entry.name.startswith(_WHEEL_SNAPSHOT):
             yield Finding(Kind.FOREIGN_FILE, Path(entry.name), "belongs to no RocketMQ store", Level.NOTE)
 
 

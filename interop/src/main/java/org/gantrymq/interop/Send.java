@@ -20,8 +20,9 @@ import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * The real producer sends the messages of a file of JSON lines {@code {topic,queueId?,body|bodyBase64,tags?,keys?,
- * properties?}} and prints {@code {status,topic,queueId,queueOffset,brokerName,msgId,offsetMsgId}} for each. An input
- * line that is an array is one batch.
+ * properties?,delayMs?}} and prints {@code {status,topic,queueId,queueOffset,brokerName,msgId,offsetMsgId,recallHandle?}} for
+ * each; an input line that is an array is one batch. A line {@code {topic,recall}} recalls the message of a handle and prints
+ * {@code {topic,msgId}}.
  */
 final class Send implements Command {
     @Override
@@ -44,7 +45,16 @@ final class Send implements Command {
         producer.setCompressType(CompressionType.valueOf(options.text("compression", "ZLIB")));
         producer.start();
         for (String text : Files.readAllLines(Path.of(options.positional("FILE")))) {
-            out.line(line(send(producer, text)));
+            JSONObject recall = text.startsWith("[") ? new JSONObject() : JSON.parseObject(text);
+            if (recall.containsKey("recall")) {
+                String topic = recall.getString("topic");
+                Map<String, Object> line = new LinkedHashMap<>();
+                line.put("topic", topic);
+                line.put("msgId", producer.recallMessage(topic, recall.getString("recall")));
+                out.line(line);
+            } else {
+                out.line(line(send(producer, text)));
+            }
         }
         producer.shutdown();
         return 0;
@@ -78,6 +88,9 @@ final class Send implements Command {
         if (line.containsKey("properties")) {
             line.getJSONObject("properties").forEach((name, value) -> message.putUserProperty(name, (String) value));
         }
+        if (line.containsKey("delayMs")) {
+            message.setDelayTimeMs(line.getLongValue("delayMs"));
+        }
         return message;
     }
 
@@ -90,6 +103,9 @@ final class Send implements Command {
         line.put("brokerName", result.getMessageQueue().getBrokerName());
         line.put("msgId", result.getMsgId());
         line.put("offsetMsgId", result.getOffsetMsgId());
+        if (result.getRecallHandle() != null) {
+            line.put("recallHandle", result.getRecallHandle());
+        }
         return line;
     }
 }
