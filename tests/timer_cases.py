@@ -51,7 +51,8 @@ class TimerCase:
         store = self.store
         with mock.patch.object(timer_service, "SLOTS", self.slots):
             self.timers = TimerMessageService(
-            self.fs, store._paths, store._log, store._queues, self.config, store._deliver,
+            self.fs, store._paths, store._log, store._queues, self.config, store._deliver, store.append,
+
             self._is_durable, store._is_deleted,
         )  # fmt: skip
 

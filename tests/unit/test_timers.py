@@ -1,14 +1,17 @@
 """Timer messages: on time and never early, through long delays, recalls, jumps of the clock, and starts."""
 
+import random
 from dataclasses import replace
 
 import pytest
 
 from gantrymq.format.timer import SLOTS, WHEEL_SIZE, decode_timer_checkpoint
 from gantrymq.fs.holes import data_end
+from gantrymq.model.flags import is_consumable
 from gantrymq.model.message import TIMER_TOPIC, Message
+from gantrymq.store.timer import timer_service
 from jumping_clock import JumpingClock
-from store_cases import NOON_MS, ROOT, files_of
+from store_cases import NOON_MS, ROOT, content, files_of, odd_message
 from timer_cases import DAY_MS, HOUR_MS, SECOND_MS, TIMED, TimerCase
 
 
@@ -258,3 +261,34 @@ def test_a_topic_that_was_deleted_gets_nothing() -> None:
     case.wait(5 * SECOND_MS)
     assert case.bodies() == []
     case.close()
+
+
+def test_messages_that_are_delivered_together_are_as_those_that_go_alone(
+    monkeypatch: pytest.MonkeyPatch, rng: random.Random
+) -> None:
+    """The quick way edits bytes; the plain way decodes and encodes."""
+    seed, found = rng.random(), []
+    for few in (1, 1 << 20):
+        monkeypatch.setattr(timer_service, "_FEW", few)
+        draw = random.Random(seed)
+        case = TimerCase()
+        for number in range(60):
+            message = odd_message(draw)
+            if not is_consumable(message.sys_flag):
+                continue
+            body, topic = b"%d" % number, draw.choice(("orders", "主题", "t" * 127))
+            properties = {"TIMER_OUT_MS": str(NOON_MS + 5 * SECOND_MS), "REAL_TOPIC": topic, "REAL_QID": "0"}
+            names = list(message.properties | properties)
+            draw.shuffle(names)
+            message.properties = {name: (message.properties | properties)[name] for name in names}
+            message.topic, message.queue_id, message.body, message.delay_level = TIMER_TOPIC, 0, body, 0
+            case.store.put(message)
+        case.step()
+        case.wait(7 * SECOND_MS)
+        found.append({key: messages for key, messages in content(case.store).items() if key[0] != TIMER_TOPIC})
+        case.close()
+    assert sum(map(len, found[0].values())) > 30
+    for queue, plain in found[1].items():
+        for offset, message in plain.items():
+            quick = replace(found[0][queue][offset], phy_offset=message.phy_offset, size_bytes=message.size_bytes)
+            assert quick == message

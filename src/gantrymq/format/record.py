@@ -32,7 +32,7 @@ import struct
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from isal.isal_zlib import crc32
 
@@ -278,13 +278,19 @@ def check_record(buffer: memoryview, position: int, limit: int, check: CheckCRC)
     return layout
 
 
+def decode_front(buffer: memoryview, position: int, layout: Layout) -> tuple[Any, ...]:
+    """The fields from the size to the length of the body, in their order; the hosts are bytes."""
+    return _FRONT[layout.store_timestamp_at - BORN_HOST_AT, layout.body_at - 16 - layout.store_host_at].unpack_from(
+        buffer, position
+    )
+
+
 def decode_record(buffer: memoryview, position: int, layout: Layout) -> StoredMessage:
     """The message of a record whose layout was found by :func:`read_layout`."""
-    front = _FRONT[layout.store_timestamp_at - BORN_HOST_AT, layout.body_at - 16 - layout.store_host_at]
     (
         size, _, body_crc, queue_id, flag, queue_offset, phy_offset, sys_flag, born_timestamp_ms, born_host,
         store_timestamp_ms, store_host, reconsume_times, prepared_transaction_offset, _,
-    ) = front.unpack_from(buffer, position)  # fmt: skip
+    ) = decode_front(buffer, position, layout)  # fmt: skip
     body_at, topic_at = position + layout.body_at, position + layout.topic_at
     properties_at = position + layout.properties_at
     return StoredMessage(

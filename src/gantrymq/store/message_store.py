@@ -376,15 +376,9 @@ class MessageStore(WritingStore):
         if not self.config.timer_wheel_enable:
             return []
         self.timers = timers = TimerMessageService(
-            self._fs,
-            self._paths,
-            self._log,
-            self._queues,
-            self.config,
-            self._deliver,
-            self._is_durable,
+            self._fs, self._paths, self._log, self._queues, self.config, self._deliver, self.append, self._is_durable,
             self._is_deleted,
-        )
+        )  # fmt: skip
         self._configured.append(timers)
         return [self._runner(timers, by_calendar=True)]
 
