@@ -203,7 +203,8 @@ class TimerMessageService:
         state, queue = self._state, self._queues.get(TIMER_TOPIC, 0)
         if state is None or queue is None:
             return None
-        return TimerProgress(state.read_ms, max(queue.max_offset - state.queue_offset, 0))
+        behind = max(queue.max_offset - state.queue_offset, 0) + len(self._unwritten)
+        return TimerProgress(state.read_ms, behind)
 
     @property
     def congestion(self) -> int:
@@ -351,9 +352,9 @@ class TimerMessageService:
         for unit, topic in fresh:
             self.metrics.add(topic, -1 if unit.deletes else 1, unit.enqueue_ms)
         fresh.clear()
+        self._unwritten = slots
         if offset != state.queue_offset:
             state.queue_offset, self._dirty = offset, True
-        self._unwritten = slots
         self._write_slots()
 
     def _write_slots(self) -> None:
