@@ -138,7 +138,8 @@ class Machine:
             again = self.open(disk)
             ledger.check(again, self.rng)
             if self.housekeeping:
-                for passed_ms in (DELAYS_ARE_OVER_MS, MINUTE_MS):
+                # A timer message that rolled is put twice, and each put is visible after the next interval.
+                for passed_ms in (DELAYS_ARE_OVER_MS, MINUTE_MS, *[MINUTE_MS] * self.timers):
                     self.clock.advance(passed_ms)
                     settle(again)
                 ledger.check_delivered(again)
