@@ -91,10 +91,15 @@ class TimerCase:
         return message
 
     def step(self) -> None:
+        """Step until nothing is left to do, a message that rolled and is put again included."""
         await_dispatch(self.store)
-        while self.timers.step(self.clock.now_ms()):
+        while self.timers.step(self.clock.now_ms()) or self._is_behind():
             await_dispatch(self.store)
+
+    def _is_behind(self) -> bool:
         await_dispatch(self.store)
+        progress = self.timers.progress
+        return progress is not None and progress.behind_messages > 0
 
     def wait(self, ms: int, step_ms: int = SECOND_MS) -> None:
         """Let time pass, with a step of the service each ``step_ms``."""
