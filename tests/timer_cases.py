@@ -53,7 +53,7 @@ class TimerCase:
             self.timers = TimerMessageService(
             self.fs, store._paths, store._log, store._queues, self.config, store._deliver, store.append,
 
-            self._is_durable, store._is_deleted,
+            self._is_durable, store._is_deleted, lambda: None,
         )  # fmt: skip
 
     def _is_durable(self, end: int) -> bool:

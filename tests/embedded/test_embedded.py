@@ -367,6 +367,17 @@ def test_delayed_messages_come_when_the_clock_is_moved(broker: EmbeddedBroker) -
     assert message.store_timestamp_ms - message.born_timestamp_ms >= DELAY_LEVEL_18_MS
 
 
+def test_timer_messages_come_when_the_clock_is_moved(broker: EmbeddedBroker) -> None:
+    send(broker, "later", b"in a day", properties={"TIMER_DELAY_SEC": "86400"})
+    send(broker, "later", b"in three days", properties={"TIMER_DELAY_SEC": "259200"})
+    broker.clock.advance(86_401_000)
+    [message] = broker.wait_for_messages("later", 1)
+    assert message.store_timestamp_ms - message.born_timestamp_ms >= 86_400_000
+    broker.restart()
+    broker.clock.advance(2 * 86_400_000)
+    assert [one.body for one in broker.wait_for_messages("later", 2)] == [b"in a day", b"in three days"]
+
+
 @pytest.mark.parametrize(("by_ms", "error"), [(0.5, TypeError), (10**18, ValueError), (-(10**13), ValueError)])
 def test_a_time_that_no_message_can_have_does_not_move_the_clock(
     broker: EmbeddedBroker, by_ms: int, error: type[Exception]

@@ -99,7 +99,9 @@ async def answers(address: str) -> dict[str, tuple[int, str, str | None, str | N
 @pytest.mark.slow
 def test_odd_sends_are_answered_and_kept_as_by_the_real_broker(cluster: JavaCluster, tmp_path: Path) -> None:
     theirs = asyncio.run(answers(cluster.broker))
-    with OurBroker(tmp_path / "store", {"brokerName": "broker-odd"}, namesrv=cluster.namesrv) as broker:
+    with OurBroker(
+        tmp_path / "store", {"brokerName": "broker-odd", "timerWheelEnable": False}, namesrv=cluster.namesrv
+    ) as broker:
         ours = asyncio.run(answers(broker.address))
     assert ours == theirs
     # The real broker acknowledges what it puts into no queue, and so do we (with a warning in the log).

@@ -377,7 +377,7 @@ class MessageStore(WritingStore):
             return []
         self.timers = timers = TimerMessageService(
             self._fs, self._paths, self._log, self._queues, self.config, self._deliver, self.append, self._is_durable,
-            self._is_deleted,
+            self._is_deleted, self._ask_for_flush,
         )  # fmt: skip
         self._configured.append(timers)
         return [self._runner(timers, by_calendar=True)]
@@ -541,13 +541,16 @@ class MessageStore(WritingStore):
             self._reput_runner.wake()
             time.sleep(_CATCH_UP_STEP_S)
 
+    def _ask_for_flush(self) -> None:
+        self._flush_service.want_all()
+        self._flush_runner.wake()
+
     def _make_durable(self, end_offset: int, deadline_s: float) -> None:
         """Wait until the log is on the disk up to ``end_offset``. Raises StoreBehindError at the deadline."""
         while self._log.queue.flushed_where < end_offset:
             if self._clock.monotonic_s() >= deadline_s:
                 raise StoreBehindError(self._paths.root, "the log is not flushed, so no queue can go now: try again")
-            self._flush_service.want_all()
-            self._flush_runner.wake()
+            self._ask_for_flush()
             time.sleep(_CATCH_UP_STEP_S)
 
     # State

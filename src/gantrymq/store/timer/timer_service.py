@@ -99,7 +99,7 @@ class TimerMessageService:
     """The timers of the store at ``paths``. ``put(message)`` stores a delivery, ``append`` several without a wait.
 
     ``is_durable(offset)`` says whether the commit log is on the disk up to there, ``is_deleted(topic, offset)`` whether
-    a topic was deleted after the message at an offset was put for it.
+    a topic was deleted after the message at an offset was put for it. ``ask_for_flush()`` flushes the log soon.
     """
 
     name = "TimerMessageStore"
@@ -115,6 +115,7 @@ class TimerMessageService:
         append: Callable[[Sequence[Appendable]], list[PutMessageResult]],
         is_durable: Callable[[int], bool],
         is_deleted: Callable[[str, int], bool],
+        ask_for_flush: Callable[[], None],
     ) -> None:
         self._log = log
         self._queues = queues
@@ -122,6 +123,7 @@ class TimerMessageService:
         self._put, self._append = put, append
         self._is_durable = is_durable
         self._is_deleted = is_deleted
+        self._ask_for_flush = ask_for_flush
         self._precision_ms = config.timer_precision_ms
         self._slots = SLOTS
         self._wheel = TimerWheel(fs, paths.timer_wheel, self._slots)
@@ -480,7 +482,10 @@ class TimerMessageService:
             self._waiting = _Snapshot(self._log.wrote_offset, read_ms, self._timer_log.end, state.queue_offset, settled)
             self._dirty = False
         waiting = self._waiting
-        if waiting is None or not self._is_durable(waiting.log_end):
+        if waiting is None:
+            return
+        if not self._is_durable(waiting.log_end):
+            self._ask_for_flush()  # with little traffic it may be ten seconds away, and a kill repeats the deliveries
             return
         self._timer_log.files.flush_all()
         self._wheel.sync()
