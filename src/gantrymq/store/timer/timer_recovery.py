@@ -120,11 +120,15 @@ class TimerRecovery:
         settled_offset = min(page.master_timer_queue_offset, queue_end)
         return TimerState(read_ms, queue_offset, settled_offset, read_ms, known)
 
-    def remake(self, reason: str, now_ms: int) -> TimerState:
-        """Remove timer log and wheel, and begin with the first message of the timer topic. Raises DiskFullError."""
+    def remake(self, reason: str, now_ms: int, queue_end: int | None = None) -> TimerState:
+        """Remove timer log and wheel, and begin with the first message of the timer topic. Raises DiskFullError.
+
+        ``queue_end`` is where the timer topic's queue ends now; by default where it ended at the open.
+        """
         _LOGGER.warning("the timer log is made again from the timer topic: %s", reason)
         page = self._checkpoint.page
-        settled = min(max(page.timer_queue_offset, page.master_timer_queue_offset), self._ends.queue_offset)
+        end = self._ends.queue_offset if queue_end is None else queue_end
+        settled = min(max(page.timer_queue_offset, page.master_timer_queue_offset), end)
         # First: a kill in between must not leave a new log beside the position in the old one.
         self._checkpoint.save(page.last_read_time_ms, 0, 0, settled, now_ms)
         self._timer_log.clear()

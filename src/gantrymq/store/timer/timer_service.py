@@ -166,7 +166,7 @@ class TimerMessageService:
             more = not self.config.timer_stop_enqueue and self._enqueue(state, now_ms)
             more |= not self.config.timer_stop_dequeue and self._dequeue(state, now_ms)
         except BrokenChainError as error:
-            self._state = self._recovery.remake(str(error), now_ms)
+            self._state = self._recovery.remake(str(error), now_ms, state.queue_offset)
             self._due, self._unwritten, self._floors = array("q"), {}, []
             self._waiting, self._dirty = None, True
             self.metrics.clear()
