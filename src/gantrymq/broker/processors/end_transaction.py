@@ -179,12 +179,12 @@ class EndTransactionProcessor:
         topic = real_queue(found)
 
         def stored(result: PutMessageResult | None, busy: str | None) -> None:
-            if result is None or not result.is_stored:
-                channel.send(request.response(ResponseCode.SYSTEM_ERROR, _NOT_RESUMED))
-                return
-            if topic is not None and found.topic == names.TRANS_CHECK_MAX_TIME_TOPIC:
+            is_back = result is not None and result.is_stored
+            if is_back and topic is not None and found.topic == names.TRANS_CHECK_MAX_TIME_TOPIC:
                 self._metrics.add(topic[0], 1)
-            channel.send(request.response(ResponseCode.SUCCESS))
+            if not request.is_oneway:
+                answer = (ResponseCode.SUCCESS, None) if is_back else (ResponseCode.SYSTEM_ERROR, _NOT_RESUMED)
+                channel.send(request.response(*answer))
 
         if not self._puts.put(AppendableMessage(resumed_message(found)), channel, stored):
             return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
