@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from gantrymq.errors import DiskError as DiskError
     from gantrymq.errors import DiskFullError as DiskFullError
     from gantrymq.errors import DuplicateFileError as DuplicateFileError
+    from gantrymq.errors import FilterSyntaxError as FilterSyntaxError
     from gantrymq.errors import GantrymqError as GantrymqError
     from gantrymq.errors import KernelsError as KernelsError
     from gantrymq.errors import MisfiledQueueError as MisfiledQueueError
@@ -186,6 +187,7 @@ _PUBLIC = {
         "DiskError",
         "DiskFullError",
         "DuplicateFileError",
+        "FilterSyntaxError",
         "GantrymqError",
         "KernelsError",
         "MisfiledQueueError",
@@ -284,6 +286,7 @@ __all__ = [
     "DiskFullError",
     "DuplicateFileError",
     "EmbeddedBroker",
+    "FilterSyntaxError",
     "FlushDiskType",
     "GantrymqError",
     "GetMessageResult",
