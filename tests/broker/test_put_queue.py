@@ -32,12 +32,12 @@ class Gate:
     def __init__(self, broker: BrokerCase, monkeypatch: pytest.MonkeyPatch) -> None:
         self.opened, self.entered = threading.Event(), asyncio.Event()
         store, loop = broker.server.store, asyncio.get_running_loop()
-        bring_in = store._log.bring_in_ahead
+        prefault = store._log.bring_in_ahead
 
         def gated(size: int) -> None:
             loop.call_soon_threadsafe(self.entered.set)
             self.opened.wait(10)
-            bring_in(size)
+            prefault(size)
 
         monkeypatch.setattr(store._log, "bring_in_ahead", gated)
 

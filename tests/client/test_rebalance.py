@@ -13,7 +13,7 @@ from gantrymq.client.consumer.offsets import LocalFileOffsetStore, OffsetStore
 from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.consumer.rebalance import Rebalancing
 from gantrymq.client.consumer.settings import ConsumeFromWhere, ConsumerConfig
-from gantrymq.client.told_once import ToldOnce
+from gantrymq.client.logged_once import LoggedOnce
 from gantrymq.clock import ManualClock
 from gantrymq.errors import MQBrokerError, MQClientError, RemotingConnectError
 from gantrymq.model.message_queue import MessageQueue
@@ -330,7 +330,7 @@ def test_a_topic_that_does_not_exist_is_one_warning_until_it_does(caplog: pytest
 
 def test_a_state_that_lasts_is_told_when_it_begins_when_it_changes_and_once_an_interval() -> None:
     now = [0.0]
-    told = ToldOnce(60, lambda: now[0])
+    told = LoggedOnce(60, lambda: now[0])
     due = []
     for at, reason in ((0, "a"), (1, "a"), (2, "b"), (61, "b"), (62.5, "b"), (63, "b")):
         now[0] = at

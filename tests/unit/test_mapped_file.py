@@ -44,7 +44,7 @@ def test_bringing_in_changes_no_byte_that_was_written(make: Callable[[], MappedF
     file, expected = make(), bytearray()
     while len(expected) < SIZE:
         piece = rng.randbytes(min(rng.choice((1, 100, 5000, 70_000, 400_000)), SIZE - len(expected)))
-        file.bring_in(rng.choice((0, len(piece), 10_000_000)))
+        file.prefault(rng.choice((0, len(piece), 10_000_000)))
         if rng.random() < 0.5:
             file.write(piece)
         else:
@@ -62,11 +62,11 @@ def test_bringing_in_changes_no_byte_that_was_written(make: Callable[[], MappedF
 
 def test_memory_is_brought_in_some_way_ahead_and_not_twice(make: Callable[[], MappedFile]) -> None:
     file = make()
-    file.bring_in(100)
+    file.prefault(100)
     ahead = file.brought_in
     assert 100 < ahead < SIZE
     file.write(b"x" * ahead)
-    file.bring_in(1)
+    file.prefault(1)
     assert file.brought_in == 2 * ahead
     file.set_positions(10)
     assert file.brought_in == 0, "what was cut may be a hole again"
@@ -91,7 +91,7 @@ def test_what_is_brought_in_far_ahead_changes_no_byte_that_was_written(
                 if rng.random() < 0.2:
                     file.append_ahead(np.frombuffer(piece + bytes(PAGE_SIZE), np.uint8), len(piece))
                 else:
-                    file.bring_in(len(piece))
+                    file.prefault(len(piece))
                     file.write(piece)
                 expected += piece
             is_over.set()
@@ -110,7 +110,7 @@ def test_memory_comes_far_ahead_only_where_the_writer_has_begun_and_the_file_is_
     assert not file.array.any()
     file.bring_in_ahead(100_000)
     assert file.brought_in == 0, "a writer that goes on elsewhere may be about to end the file there"
-    file.bring_in(1)
+    file.prefault(1)
     near = file.brought_in
     file.bring_in_ahead(near)
     assert file.brought_in == near + 10_000
@@ -141,10 +141,10 @@ def test_a_write_that_fails_half_way_leaves_zeros(
 ) -> None:
     """The next to look for the end of the log would find records that were refused."""
     file = make()
-    file.bring_in(1)
+    file.prefault(1)
     fail_half_way(file, monkeypatch)
     assert not file.array[:1000].any()
-    file.bring_in(10)
+    file.prefault(10)
     file.append_ahead(np.array([7] * 80 + [0] * 20, np.uint8), 80)
     assert (file.wrote_position, file.array[:100].tolist()) == (80, [7] * 80 + [0] * 20)
     file.close()
@@ -157,12 +157,12 @@ def test_where_not_even_zeros_can_be_written_nobody_knows_what_is_there(
         raise DiskError("disk", "Input/output error")
 
     file = make()
-    file.bring_in(1)
+    file.prefault(1)
     with monkeypatch.context() as patch:
         patch.setattr(type(file.file), "zero", broken)
         fail_half_way(file, patch, SyncFailedError)
     # Behind a record that ends where one of those begins, they would come to life.
-    file.bring_in(10)
+    file.prefault(10)
     assert not file.array[:1000].any()
     file.close()
 
@@ -170,7 +170,7 @@ def test_where_not_even_zeros_can_be_written_nobody_knows_what_is_there(
 def test_what_a_buffer_collects_needs_no_memory_of_the_file(make: Callable[[], MappedFile]) -> None:
     file = make()
     file.write_into(np.zeros(SIZE, np.uint8), lambda buffer: None)
-    file.bring_in(1000)
+    file.prefault(1000)
     assert file.brought_in == 0
     file.close()
 

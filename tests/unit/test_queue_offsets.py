@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gantrymq.store.queue.queue_dispatch import going_on, repaired_offsets
+from gantrymq.store.queue.queue_dispatch import continuing, repaired_offsets
 
 FAR = 10**12  # so far into the log that any offset of these tests fits in front
 
@@ -92,7 +92,7 @@ def test_queues_just_go_on_where_nothing_would_be_mended(seed: int) -> None:
         claimed = np.arange(lengths.sum()) + np.repeat(expected - begins, lengths)
         claimed += rng.random(len(claimed)) < 0.05
         lie_at = np.sort(rng.integers(0, 4_000, len(claimed)))
-        for queue, goes_on in enumerate(going_on(claimed, lie_at, begins, expected).tolist()):
+        for queue, goes_on in enumerate(continuing(claimed, lie_at, begins, expected).tolist()):
             own = slice(begins[queue], begins[queue] + lengths[queue])
             given, next_one = claimed[own], int(expected[queue])
             assert goes_on == (next_one >= 0 and repaired_offsets(given, lie_at[own], next_one) is given)

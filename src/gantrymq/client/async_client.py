@@ -35,7 +35,7 @@ class AsyncClient:
         self._remoting = RemotingClient(
             handler=handler,
             tls=tls_client(config.tls),
-            hooks=(self._dress,),
+            hooks=(self._complete_header,),
             connect_timeout_ms=config.connect_timeout_ms,
         )
 
@@ -73,7 +73,7 @@ class AsyncClient:
                     self._name_servers.append(self._name_servers.pop(0))
         raise RemotingConnectError("no name server answers", "; ".join(failures))
 
-    def _dress(self, address: str, command: RemotingCommand) -> None:
+    def _complete_header(self, address: str, command: RemotingCommand) -> None:
         command.serialize_type = self.config.serialize_type
         if self._credentials is not None:
             self._credentials.sign(command)

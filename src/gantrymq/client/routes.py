@@ -38,7 +38,7 @@ class TopicRoute:
         }
         brokers = {one.broker_name: one.address for one in route.broker_datas if one.address is not None}
         queues = sorted(route.queue_datas, key=lambda one: one.broker_name)
-        _believe(topic, [max(one.read_queue_nums, one.write_queue_nums, 0) for one in queues])
+        _check_counts(topic, [max(one.read_queue_nums, one.write_queue_nums, 0) for one in queues])
         subscribe = [
             MessageQueue(topic, one.broker_name, number)
             for one in queues
@@ -76,7 +76,7 @@ class TopicRoute:
         return address
 
 
-def _believe(topic: str, counts: list[int]) -> None:
+def _check_counts(topic: str, counts: list[int]) -> None:
     """Raises MQClientError for a number of queues that is implausible for one broker or for the whole route.
 
     Each broker may have the most queues that a topic can have, but not a hundred brokers at once.
@@ -92,5 +92,5 @@ def _ordered(topic: str, conf: str) -> list[MessageQueue]:
         if not count.isdecimal() or len(count) > _COUNT_DIGITS:
             raise MQClientError(f"topic {topic}: orderTopicConf {conf!r} is not broker:queues;broker:queues")
         counts.append((broker, int(count)))
-    _believe(topic, [count for _, count in counts])
+    _check_counts(topic, [count for _, count in counts])
     return [MessageQueue(topic, broker, number) for broker, count in counts for number in range(count)]

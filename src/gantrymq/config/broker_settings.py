@@ -17,8 +17,8 @@ from gantrymq.config.keys import (
 )
 from gantrymq.config.known_keys import KNOWN_KEYS, is_read_at_start
 from gantrymq.config.name_servers import name_server_addresses
+from gantrymq.config.remoting_limits import RemotingLimits
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.config.strangers import StrangerLimits
 from gantrymq.errors import ConfigError
 from gantrymq.model.java import LONG_MAX
 
@@ -29,7 +29,7 @@ _TOPIC = r"[%|a-zA-Z0-9_-]{1,127}"
 
 
 @dataclass(frozen=True)
-class BrokerConfig(StrangerLimits):
+class BrokerConfig(RemotingLimits):
     """The settings of one broker. Immutable and validated; raises ConfigError.
 
     ``listen_port`` 0 takes a free port. The default of ``bind_address`` is loopback; RocketMQ's is 0.0.0.0.

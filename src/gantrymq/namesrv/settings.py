@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gantrymq.config.keys import check_values, fields_by_key, key, read_fields
-from gantrymq.config.strangers import StrangerLimits
+from gantrymq.config.remoting_limits import RemotingLimits
 from gantrymq.model.java import LONG_MAX
 
 NAMESRV_PROPERTIES = "namesrv.properties"
@@ -41,7 +41,7 @@ WITHOUT_EFFECT = {
 
 
 @dataclass(frozen=True)
-class NamesrvConfig(StrangerLimits):
+class NamesrvConfig(RemotingLimits):
     """The settings of one name server. Immutable and validated; raises ConfigError.
 
     An empty ``kv_config_path`` or ``config_store_path`` is a file under ``~/namesrv``.

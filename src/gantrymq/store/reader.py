@@ -48,8 +48,8 @@ from gantrymq.store.recovery.reader_views import (
     damaged_ext_files,
     end_short_files,
     fill_view,
+    lost_page_errors,
     read_queues,
-    told_errors,
 )
 from gantrymq.store.recovery.recovered_index import RecoveredIndex
 from gantrymq.store.recovery.recovery import Progress, Recovery, RecoveryReport
@@ -171,7 +171,7 @@ class StoreReader(ReadingStore):
 
         These are files that are missing or of a wrong length, and with ``skips_lost`` the unreadable parts.
         """
-        return [*self._problems, *(told_errors(self._lost) if self._lost is not None else ())]
+        return [*self._problems, *(lost_page_errors(self._lost) if self._lost is not None else ())]
 
     def _without_misfiled_queues(self) -> int | None:
         """Remove units of other queues from the view.

@@ -111,7 +111,7 @@ class RecordExport:
         if self._target is None:
             return
         chosen = batch.take(keep)
-        chosen.believe_places()
+        chosen.trust_positions()
         topics, queues = pa.array([topic for topic, _ in self._names], pa.string()), numbers[keep]
         path = str(self._plan.paths.commit_log)
         log_batch = LogBatch(path, chosen.base, chosen.buffer, chosen.columns, chosen.count, queues, topics)

@@ -227,7 +227,7 @@ class SendMessageProcessor:
         is_back = (header.reconsume_times or 0) > 0 and level > 0  # a client before 4.6.1 sends TRAN_MSG back, too
         sent.is_half = properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true" and not is_back
         self._warn_of_no_queue(sent, header)
-        self._refuse_what_is_off(sent, properties, header, level)
+        self._reject_disabled(sent, properties, header, level)
         message = Message(
             topic_name,
             sent.request.body,
@@ -346,7 +346,7 @@ class SendMessageProcessor:
             text = "a message with the sysFlag of a transaction and without TRAN_MSG is stored in no queue"
             log.warning(text, topic=header.topic, sys_flag=header.sys_flag, producer=sent.channel.address)
 
-    def _refuse_what_is_off(self, sent: _Sent, properties: dict[str, str], header: SendHeader, level: int) -> None:
+    def _reject_disabled(self, sent: _Sent, properties: dict[str, str], header: SendHeader, level: int) -> None:
         if sent.is_half and self._config.broker.reject_transaction_message:
             ip = self._config.broker.broker_ip1
             raise Refusal(ResponseCode.NO_PERMISSION, f"the broker[{ip}] sending transaction message is forbidden")

@@ -18,8 +18,8 @@ from gantrymq.client.consumer.member import Division, GroupMember
 from gantrymq.client.consumer.offsets import OffsetStore
 from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.consumer.settings import ConsumeFromWhere
+from gantrymq.client.logged_once import LoggedOnce
 from gantrymq.client.namespace import RETRY_PREFIX
-from gantrymq.client.told_once import ToldOnce
 from gantrymq.clock import monotonic_ms
 from gantrymq.errors import GantrymqError
 from gantrymq.logs import get_logger
@@ -128,7 +128,7 @@ class AssignedQueues:
         self._pulls: dict[ProcessQueue, asyncio.Task[None]] = {}
         self._tasks = BackgroundTasks()
         self._adopting: set[ProcessQueue] = set()
-        self._told = ToldOnce()
+        self._told = LoggedOnce()
         self.table: dict[MessageQueue, ProcessQueue] = {}
 
     async def take_over(self, division: Division) -> bool:

@@ -18,7 +18,7 @@ from msgspec import Meta, field
 
 from gantrymq.client.consumer.group_calls import query_offset, update_offset
 from gantrymq.client.consumer.member import GroupMember
-from gantrymq.client.told_once import ToldOnce
+from gantrymq.client.logged_once import LoggedOnce
 from gantrymq.errors import GantrymqError, MQClientError, RemotingCommandError
 from gantrymq.logs import get_logger
 from gantrymq.model.java import LONG_MAX
@@ -105,7 +105,7 @@ class RemoteBrokerOffsetStore(_OffsetsInMemory):
     def __init__(self, member: GroupMember) -> None:
         super().__init__()
         self._member = member
-        self._told = ToldOnce()
+        self._told = LoggedOnce()
 
     async def read_from_store(self, queue: MessageQueue) -> int | None:
         """The offset at the broker."""
@@ -167,7 +167,7 @@ class LocalFileOffsetStore(_OffsetsInMemory):
         self._progress: dict[MessageQueue, int] = {}  # all offsets to be written, or already written
         self._unwritten: dict[MessageQueue, int] = {}
         self._in_use = asyncio.Lock()
-        self._told, self._told_of_reading = ToldOnce(interval_ms / 1000), ToldOnce()
+        self._told, self._told_of_reading = LoggedOnce(interval_ms / 1000), LoggedOnce()
         self._is_foreign = False
 
     async def read_from_store(self, queue: MessageQueue) -> int | None:

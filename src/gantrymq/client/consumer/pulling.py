@@ -15,7 +15,7 @@ from gantrymq.client.consumer.group_calls import GroupPull, group_pull
 from gantrymq.client.consumer.member import GroupMember
 from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.consumer.received import ReceivedMessage, pulled_messages
-from gantrymq.client.told_once import ToldOnce
+from gantrymq.client.logged_once import LoggedOnce
 from gantrymq.clock import monotonic_ms
 from gantrymq.errors import GantrymqError, MQBrokerError, RemotingConnectError
 from gantrymq.logs import get_logger
@@ -68,7 +68,7 @@ class Puller:
         self._timeout_ms = timeout_ms
         self._broker_ids: dict[MessageQueue, int] = {}
         self._newest_ms: dict[MessageQueue, int] = {}  # the store time of the last message read
-        self._told = ToldOnce()
+        self._told = LoggedOnce()
 
     async def run(self, queue: ProcessQueue, offset: int) -> None:
         """Pull from ``offset`` until the queue is dropped."""

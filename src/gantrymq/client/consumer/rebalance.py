@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 
 from gantrymq.client.consumer.member import Division, GroupMember, wait_or_timeout
+from gantrymq.client.logged_once import LoggedOnce
 from gantrymq.client.namespace import RETRY_PREFIX
-from gantrymq.client.told_once import ToldOnce
 from gantrymq.errors import GantrymqError
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
@@ -95,7 +95,7 @@ class Rebalancing:
         self.wanted = asyncio.Event()
         self.suspended = False
         self._dividing = asyncio.Lock()
-        self._told = ToldOnce()
+        self._told = LoggedOnce()
         self._missing: set[str] = set()
 
     async def run(self) -> None:

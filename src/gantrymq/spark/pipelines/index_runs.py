@@ -76,7 +76,7 @@ class EntryStage:
             self._file.close()
 
     def add(self, batch: RecordBatch) -> None:
-        """Add the entries of a batch, whose PHY_OFFSET column must be corrected already (``believe_places``)."""
+        """Add the entries of a batch, whose PHY_OFFSET column must be corrected already (``trust_positions``)."""
         entries = np.stack(index_entries(batch), axis=1)
         with named_errors(self._path, entries.nbytes):
             self._file.write(entries.tobytes())

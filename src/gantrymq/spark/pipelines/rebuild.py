@@ -137,7 +137,7 @@ def _read(order: BuildOrder, file: LogFile) -> Iterator[UnitRow | bytes]:
     rows = UnitRows(order.config.delay_levels_ms, order.left_out)
     with EntryStage(order.work.root / _ENTRIES) as stage:
         for batch in one_ahead(records):
-            batch.believe_places()
+            batch.trust_positions()
             if order.index:
                 stage.add(batch)
             if order.queues:

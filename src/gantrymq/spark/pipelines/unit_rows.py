@@ -93,7 +93,7 @@ class UnitRows:
 
     def of(self, batch: RecordBatch) -> Iterator[UnitRow]:
         """Yield the rows of a batch. Sets PHY_OFFSET of its records to where they lie."""
-        batch.believe_places()
+        batch.trust_positions()
         start = batch.start_offset
         found = self._numbers.assign(batch, self._add_queue)
         if len(self._left_out):

@@ -69,7 +69,7 @@ def send_rows(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> int:
             rows = OutgoingMessages(options.topic, config, lambda topic: runner.run(sending.queues(topic)))
             for batch in batches:
                 runner.run(sending.send(rows.parcels(batch)))
-            sending.say_what_was_weak()
+            sending.warn_of_weak_acks()
             return rows.count
         finally:
             runner.run(producer.close())
@@ -135,7 +135,7 @@ class _Sending:
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
         raise AssertionError("the last attempt returns or raises")
 
-    def say_what_was_weak(self) -> None:
+    def warn_of_weak_acks(self) -> None:
         """Log messages that are stored with less durability than the broker is configured for."""
         for status, count in self._statuses.items():
             if status is not SendStatus.SEND_OK:

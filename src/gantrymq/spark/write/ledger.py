@@ -105,7 +105,7 @@ class Ledger:
         self._pending.unlink(missing_ok=True)
         sync_names(self._root, self._root)
 
-    def forget_made_up(self) -> None:
+    def drop_unconfirmed(self) -> None:
         """Remove the lines of writes without a name. Call it only when :meth:`end` is durable.
 
         Until then the line is needed: it shows that the rows of the batch are in the store. Later nothing reads it.

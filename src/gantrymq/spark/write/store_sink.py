@@ -86,7 +86,7 @@ class StoreSink:
             remove([*files, *finished(self._path, app, batch)])
             return False
         require_staged(self._path, app, batch, files)
-        with _saying_what_follows(self._ledger, files), self._open() as store:
+        with _noting_next_step(self._ledger, files), self._open() as store:
             names = tuple(str(path.relative_to(self._path)) for path in files)
             pending = Pending(app, batch, max(store.max_phy_offset, 0), names, self._options.store_keys, query)
             self._ledger.begin(pending)
@@ -157,7 +157,7 @@ class StoreSink:
             self._ledger.commit(pending, sum(table.num_rows for table in staged_tables(files)))
         remove([*files, *finished(self._path, pending.app, pending.batch)])
         self._ledger.end()
-        self._ledger.forget_made_up()
+        self._ledger.drop_unconfirmed()
 
     def _put_rest(self, store: MessageStore, pending: Pending) -> None:
         """Put the rows that a killed driver had not put yet."""
@@ -184,7 +184,7 @@ class StoreSink:
 
 
 @contextmanager
-def _saying_what_follows(ledger: Ledger, files: Sequence[Path]) -> Iterator[None]:
+def _noting_next_step(ledger: Ledger, files: Sequence[Path]) -> Iterator[None]:
     """Add a note to an error that it does not undo a write that was begun.
 
     Without the note, running the job again would seem natural, and would store the rows twice.

@@ -32,7 +32,7 @@ class IndexEntriesFinder:
         self._hashes = self._records = np.empty(0, np.int32)
 
     def find(self, batch: RecordBatch) -> IndexEntries:
-        """Return the index entries of ``batch``, after ``believe_places``.
+        """Return the index entries of ``batch``, after ``trust_positions``.
 
         Valid as long as the batch, and until the next call.
         """
@@ -102,7 +102,7 @@ class IndexDispatcher:
         """Index one batch. ``now_ms`` names a new file; with None the first entry's store time does."""
         if self._disk_full is not None:
             return
-        batch.believe_places()
+        batch.trust_positions()
         offsets = batch.columns[codes.PHY_OFFSET, : batch.count]
         if batch.count and int(offsets[0]) < self.index_from:
             batch = batch.take(offsets >= self.index_from)

@@ -161,7 +161,7 @@ class MessageAppender:
         fits = not file.is_buffered and file.size - file.wrote_position > _ROOM_BYTES
         done = self._encode_apart(file, batch, start, timestamp_ms) if is_large and fits else start
         if done == start:
-            file.bring_in(most_bytes)
+            file.prefault(most_bytes)
             before = file.wrote_position
             done, code, position = self._encode_into(file.write_array, before, file.file_from_offset, batch, start)
             file.advance(position - before)

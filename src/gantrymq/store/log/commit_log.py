@@ -89,7 +89,7 @@ class CommitLog:
             self.fill_blank(file)
             file = self.queue.last_for_append()
         if file.wrote_position + size + PAGE_SIZE > file.brought_in:
-            file.bring_in(size)
+            file.prefault(size)
         return file
 
     def bring_in_ahead(self, size: int) -> None:
@@ -160,11 +160,11 @@ class CommitLog:
         for offset, size in places:
             file = self.queue.find(offset)
             if held is not None and file is not held:
-                held.rest()
+                held.close_if_idle()
             held = file
             slots.append(_slot_in(file, offset, size) if file is not None else None)
         if held is not None:
-            held.rest()
+            held.close_if_idle()
         return slots
 
     def has_message(self, entry: QueueEntry, topic: str, queue_id: int, queue_offset: int) -> bool:

@@ -28,7 +28,7 @@ PAGE_SIZE = 4096
 _FORCED_REFERENCES = 1000
 _LOOK_BYTES = 8 << 20
 _FETCH_BYTES, _FETCHED_S, _MOST_WINDOWS = 256 << 10, 0.1, 64
-MEMORY_AHEAD = memoryview(bytes(256 << 10))  # the piece that bring_in() writes at once
+MEMORY_AHEAD = memoryview(bytes(256 << 10))  # the piece that prefault() writes at once
 _FAR_AHEAD = memoryview(bytes(1 << 20))  # larger for bring_in_ahead(), which takes the GIL between two pieces
 
 
@@ -169,7 +169,7 @@ class MappedFile:
         self.flushed_position = min(self.flushed_position, position)
         self.brought_in = 0
 
-    def bring_in(self, length: int) -> None:
+    def prefault(self, length: int) -> None:
         """Allocate page cache for the next ``length`` bytes and one page more, up to ``brought_in``, by writing zeros.
 
         The obvious way is to let the store into the mapping fault. Linux then reads megabytes of a hole ahead into
@@ -188,10 +188,10 @@ class MappedFile:
                 self.brought_in = at + len(zeros)
 
     def bring_in_ahead(self, length: int) -> None:
-        """Like :meth:`bring_in`, while the writer continues. The writer itself later brings in what is missing.
+        """Like :meth:`prefault`, while the writer continues. The writer itself later brings in what is missing.
 
         Records are only written before ``brought_in``, and zeros only after it. Nothing happens before the writer's
-        first own :meth:`bring_in`, or once the file is closed. Thread rule: any thread. Raises DiskFullError.
+        first own :meth:`prefault`, or once the file is closed. Thread rule: any thread. Raises DiskFullError.
         """
         while True:
             with self._memory_guard:
@@ -377,7 +377,7 @@ class MappedFile:
         self._available = False
         self._close()
 
-    def rest(self) -> None:
+    def close_if_idle(self) -> None:
         """Close the descriptor until the next use, unless the file is mapped or has unflushed bytes.
 
         No other thread may be using the file.

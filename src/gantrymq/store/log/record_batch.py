@@ -127,8 +127,8 @@ class RecordBatch:
         last = self.count - 1
         return self.base + int(self.columns[codes.POS, last] + self.columns[codes.SIZE, last])
 
-    def said_places(self) -> Int64s:
-        """Where each record says that it lies; to be asked before :meth:`believe_places`."""
+    def claimed_positions(self) -> Int64s:
+        """Where each record says that it lies; to be asked before :meth:`trust_positions`."""
         if self.digest is None:
             said: Int64s = self.columns[codes.PHY_OFFSET, : self.count]
             return said
@@ -143,11 +143,11 @@ class RecordBatch:
         """
         if not self.count or (self.digest is not None and self.digest.placed == self.count):
             return self
-        distances = self.said_places() - self.columns[codes.POS, : self.count] - self.base
+        distances = self.claimed_positions() - self.columns[codes.POS, : self.count] - self.base
         is_run = (distances != 0) & ((distances == np.roll(distances, 1)) | (distances == np.roll(distances, -1)))
         return self.take(~is_run) if is_run.any() and self.count > 1 else self
 
-    def believe_places(self) -> None:
+    def trust_positions(self) -> None:
         """Let PHY_OFFSET be where each record lies, whatever it says of itself (one bit of it may have flipped)."""
         if self.digest is None:
             np.add(self.columns[codes.POS, : self.count], self.base, out=self.columns[codes.PHY_OFFSET, : self.count])

@@ -205,7 +205,7 @@ class ConsumeQueue:
         end = self.files.min_offset
         for file in reversed(files):
             kept = rising_units(file, phy_offset)
-            if kept and (file is files[0] or self._is_vouched_for(file, kept)):
+            if kept and (file is files[0] or self._is_covered(file, kept)):
                 end = file.file_from_offset + kept * UNIT_SIZE
                 break
         last = end - UNIT_SIZE
@@ -225,7 +225,7 @@ class ConsumeQueue:
         self._truncate_ext()
 
     @staticmethod
-    def _is_vouched_for(file: MappedFile, count: int) -> bool:
+    def _is_covered(file: MappedFile, count: int) -> bool:
         """Whether one of the first ``count`` units of ``file`` is not a pre-blank and has its offset in one sector.
 
         Pre-blanks prove nothing about their age: a rebuild of a damaged log fills slots wherever it lost messages.
@@ -497,9 +497,9 @@ class ConsumeQueue:
         else:
             self.files.flush_all()
 
-    def rest(self) -> None:
+    def close_if_idle(self) -> None:
         """Close the files that need not stay open. No other thread may read or write meanwhile."""
-        self.files.for_each(MappedFile.rest)
+        self.files.for_each(MappedFile.close_if_idle)
 
     def close(self) -> None:
         """Close the files."""

@@ -188,7 +188,7 @@ class ConsumeQueues:
         held = {}
         for queue in self:
             held[queue.topic, queue.queue_id] = queue.recover(log_limit)
-            queue.rest()
+            queue.close_if_idle()
         return held
 
     def drop_deleted(self, ends: Mapping[str, int]) -> None:
@@ -220,7 +220,7 @@ class ConsumeQueues:
         """Set every queue's first offset after the removed part of the log. This is the last step of a recovery."""
         for queue in self:
             queue.correct_min_offset(min_phy_offset)
-            queue.rest()
+            queue.close_if_idle()
 
     def next_offsets(self) -> dict[tuple[str, int], int]:
         """Return the next offset of every queue (recoverTopicQueueTable)."""

@@ -79,7 +79,7 @@ def repaired_offsets(offsets: Int64s, phy_offsets: Int64s, expected: int | None)
     return origins + ranks
 
 
-def going_on(offsets: Int64s, phy_offsets: Int64s, begins: Int64s, expected: Int64s) -> NDArray[np.bool_]:
+def continuing(offsets: Int64s, phy_offsets: Int64s, begins: Int64s, expected: Int64s) -> NDArray[np.bool_]:
     """Return which of many queues simply continue, so that :func:`repaired_offsets` would repair nothing (bool).
 
     The records are grouped by queue; queue i begins at index ``begins[i]``. A queue with ``expected`` -1 never
@@ -177,7 +177,7 @@ class QueueDispatcher:
         QueueGapError before anything is written to its queue. Raises DiskFullError; the same batch may be dispatched
         again.
         """
-        batch.believe_places()
+        batch.trust_positions()
         wanted, last = self._missing(batch)
         if last < 0:
             return
@@ -232,7 +232,7 @@ class QueueDispatcher:
         begins, ends = grouped.starts[numbers], grouped.starts[numbers + 1]
         queues = [self._by_number[number] for number in numbers.tolist()]
         expected = np.array([queue.next_offset if queue else -1 for queue in queues], np.int64)
-        plain = going_on(grouped.queue_offsets, grouped.phy_offsets, begins, expected)
+        plain = continuing(grouped.queue_offsets, grouped.phy_offsets, begins, expected)
         reached = grouped.phy_offsets[ends - 1] + grouped.sizes[ends - 1]
         units = grouped.units.data
         rows = np.stack((numbers, expected, begins * UNIT_SIZE, ends * UNIT_SIZE, reached), axis=1)[plain]

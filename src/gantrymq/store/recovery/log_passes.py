@@ -122,7 +122,7 @@ def unjudged(
         return
     with _scanner(log, config, begin, end, CheckCRC.OFF) as scanner:
         while True:
-            for batch in behind_lost(scanner, lost, end):
+            for batch in across_lost(scanner, lost, end):
                 if (own := (batch if lost is None else lost.whole_of(batch)).without_copied()).count:
                     yield own
                 progress(batch.end_offset - begin, end - begin)
@@ -130,14 +130,14 @@ def unjudged(
                 return
 
 
-def behind_lost(scanner: LogScanner, lost: LostRecords | None, end: int | None) -> Iterator[RecordBatch]:
+def across_lost(scanner: LogScanner, lost: LostRecords | None, end: int | None) -> Iterator[RecordBatch]:
     """What a reader's scanner gives, up to ``end``, also behind what the disk does not give back."""
     yield from scanner
-    while goes_on_behind_lost(scanner, lost, end):
+    while skip_lost(scanner, lost, end):
         yield from scanner
 
 
-def goes_on_behind_lost(scanner: LogScanner, lost: LostRecords | None, end: int | None = None) -> bool:
+def skip_lost(scanner: LogScanner, lost: LostRecords | None, end: int | None = None) -> bool:
     """Let a reader's scanner go on behind what the disk does not give back; False where that is not why it stopped."""
     if lost is None or not scanner.stop or (following := lost.behind(scanner.offset)) is None:
         return False

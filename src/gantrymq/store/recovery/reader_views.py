@@ -140,10 +140,10 @@ def read_queues(queues: Iterable[ConsumeQueue]) -> None:
         for file in queue.files.files:
             for position in range(0, file.wrote_position, _READ_BYTES):
                 file.file.read_at(position, min(_READ_BYTES, file.wrote_position - position))
-            file.rest()
+            file.close_if_idle()
 
 
-def told_errors(lost: LostPages) -> Iterator[StoreError]:
+def lost_page_errors(lost: LostPages) -> Iterator[StoreError]:
     """Return the errors about lost parts, except those of directories below consumequeue/ that cannot be a topic's."""
     foreign = {error.path for error in lost.directories.values() if not is_topic_name(error.path.name)}
     return (error for error in lost.errors() if error.path not in foreign)

@@ -15,7 +15,7 @@ from gantrymq.store.index.index_dispatch import IndexDispatcher
 from gantrymq.store.index.index_service import IndexService
 from gantrymq.store.opening import StoreParts, load_index
 from gantrymq.store.paths import StorePaths
-from gantrymq.store.recovery.log_passes import LostRecords, behind_lost, dispatched, forward_scanner, unjudged
+from gantrymq.store.recovery.log_passes import LostRecords, across_lost, dispatched, forward_scanner, unjudged
 from gantrymq.store.recovery.recovery import RecoveryReport, index_begin
 
 
@@ -70,7 +70,7 @@ class RecoveredIndex:
             dispatcher.dispatch(batch, None)
         start = max(report.start_offset, log.min_offset)
         with forward_scanner(log, parts.config, start, log.max_offset) as scanner:
-            for batch in behind_lost(scanner, self._lost, log.max_offset):
+            for batch in across_lost(scanner, self._lost, log.max_offset):
                 whole = batch if self._lost is None else self._lost.whole_of(batch)
                 dispatcher.dispatch(dispatched(whole, parts.config, parts.checkpoint.page), None)
         report.index_entries_added = dispatcher.added

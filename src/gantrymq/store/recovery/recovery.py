@@ -43,8 +43,8 @@ from gantrymq.store.recovery.log_passes import (
     LostRecords,
     dispatched,
     forward_scanner,
-    goes_on_behind_lost,
     recovery_check,
+    skip_lost,
     unjudged,
 )
 from gantrymq.store.recovery.recover_start import FirstRecord, StartRule
@@ -214,10 +214,10 @@ class Recovery:
         report.start_offset = start
         report.queues_max_phy_offset = rule.queues_max_phy_offset
         if self.last_exit_ok:
-            self.queues.drop_false_ends(self._is_true)
+            self.queues.drop_false_ends(self._is_valid_unit)
         else:
-            self._vouch_no_further_than(rule, chosen)
-            self.queues.drop_from(start, self._is_true)
+            self._limit_checkpoint(rule, chosen)
+            self.queues.drop_from(start, self._is_valid_unit)
         self._begin_index(report, start)
         log_min, begin = self.log.min_offset, start
         for lost in (self.queues_from, self.queues.begin_of_lost_units() if self.last_exit_ok else None):
@@ -226,14 +226,14 @@ class Recovery:
         while True:
             fill_gaps = self._is_limited or begin <= log_min
             try:
-                self._queues_again(begin, start, fill_gaps=fill_gaps)
+                self._redispatch_queues(begin, start, fill_gaps=fill_gaps)
                 return self._read_forward(report, start, fill_gaps=fill_gaps)
             except QueueGapError as gap:
                 # Begin earlier: where the queue ends, or else where the log begins.
                 begin = gap.from_offset - gap.from_offset % self.log.file_size if 0 < gap.from_offset < begin else 0
                 begin = max(begin, log_min)
 
-    def _vouch_no_further_than(self, rule: StartRule, chosen: int) -> None:
+    def _limit_checkpoint(self, rule: StartRule, chosen: int) -> None:
         """Lower the checkpoint to the chosen file, because the units after it are rewritten.
 
         After a power cut in the meantime, the next recovery must not begin later than this one.
@@ -244,7 +244,7 @@ class Recovery:
             first = self._first_record(files[chosen])
             self.checkpoint.queues_end_at(files[chosen].file_from_offset, first.store_timestamp_ms if first else 0)
 
-    def _is_true(self, queue: ConsumeQueue, queue_offset: int) -> bool:
+    def _is_valid_unit(self, queue: ConsumeQueue, queue_offset: int) -> bool:
         """Whether a unit points to its own record, or to a part of the log that was removed."""
         entry = queue.entry(queue_offset)
         if entry is None or entry.phy_offset < self.log.min_offset:
@@ -293,7 +293,7 @@ class Recovery:
                     self._report_progress(batch.end_offset - start, total)
                 if stray is not None:
                     scanner.offset, scanner.stop = stray, StopReason.HALF
-                if not goes_on_behind_lost(scanner, self.lost):
+                if not skip_lost(scanner, self.lost):
                     break
         report.stop_reason = scanner.stop
         report.scanned_bytes = scanner.offset - start
@@ -311,7 +311,7 @@ class Recovery:
             count = min(count, self.lost.leading_whole(batch))
         return batch.head(count)
 
-    def _queues_again(self, begin: int, end: int, *, fill_gaps: bool) -> None:
+    def _redispatch_queues(self, begin: int, end: int, *, fill_gaps: bool) -> None:
         """Put the units that the queues miss for records in [begin, end)."""
         for batch in unjudged(self.log, self.config, begin, end, self._report_progress, self.lost):
             self.queue_dispatcher.dispatch(batch, fill_gaps=fill_gaps)

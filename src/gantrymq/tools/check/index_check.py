@@ -113,7 +113,7 @@ class CheckedIndexFile:
 
     def array(self, first: int, count: int) -> Bytes:
         """The bytes of the file, with those of ``count`` entries from ``first`` on loaded."""
-        self.data.bring_in(self.at(first), self.at(first + count))
+        self.data.prefault(self.at(first), self.at(first + count))
         return self.data.array
 
     def entry(self, number: int) -> IndexEntry:
@@ -147,7 +147,7 @@ class IndexCheck:
         self.compared = IndexComparison()
 
     def _checked(self, path: Path, data: ReadableBytes) -> CheckedIndexFile:
-        data.bring_in(0, HEADER_SIZE)
+        data.prefault(0, HEADER_SIZE)
         header = decode_header(data.array[:HEADER_SIZE].data)
         file = CheckedIndexFile(path, data, self._slots, header, header.begin_timestamp_ms)
         header.index_count = min(header.index_count, self._entries)
@@ -278,7 +278,7 @@ class IndexCheck:
 
     def see(self, batch: RecordBatch) -> None:
         """Compare the entries with the records of a batch."""
-        batch.believe_places()
+        batch.trust_positions()
         hashes, phy_offsets, stored = index_entries(batch)
         seen = np.zeros(len(hashes), np.uint8)
         while self._current < len(self._files):

@@ -156,7 +156,7 @@ class QueueCheck:
     def see(self, batch: RecordBatch) -> None:
         """Look for the units of the records of a batch."""
         numbers = self._numbers.assign(batch, self._add_queue)
-        batch.believe_places()
+        batch.trust_positions()
         grouped = queue_units(batch, numbers, len(self._by_number), self._delay_levels_ms)
         for number in np.flatnonzero(np.diff(grouped.starts)).tolist():
             queue = self._by_number[number]

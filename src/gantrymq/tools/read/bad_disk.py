@@ -21,7 +21,7 @@ from gantrymq.tools.loss.loss import NotCompared
 class ReadableBytes:
     """The bytes of ``file``, mapped. Unreadable pages read as zeros.
 
-    *Invariant*: ``array`` may be read only where :meth:`bring_in` was called before. ``unreadable`` maps the unreadable
+    *Invariant*: ``array`` may be read only where :meth:`prefault` was called before. ``unreadable`` maps the unreadable
     ranges (0, begin, end) to their reasons.
     """
 
@@ -31,7 +31,7 @@ class ReadableBytes:
         self.array = read_only(file.map().data)
         self.unreadable: dict[tuple[int, int, int], str] = {}
 
-    def bring_in(self, begin: int, end: int) -> None:
+    def prefault(self, begin: int, end: int) -> None:
         """Load the bytes [begin, end) into memory. If some are unreadable, ``array`` is a copy from then on."""
         if self._is_copy:
             return

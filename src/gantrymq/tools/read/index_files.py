@@ -97,7 +97,7 @@ class _Readable:
 
     def map(self) -> Bytes:
         data = ReadableBytes(self._file)
-        data.bring_in(0, len(data.array))
+        data.prefault(0, len(data.array))
         self._unreadable = data.unreadable
         return data.array
 
@@ -119,7 +119,7 @@ class _Readable:
 
 def unreadable_findings(root: Path, path: Path, data: ReadableBytes) -> Iterator[Finding]:
     """Yield a finding for each unreadable range of an index file. Reads the whole file."""
-    data.bring_in(0, len(data.array))
+    data.prefault(0, len(data.array))
     for (_, begin, end), reason in joined(data.unreadable):
         text = f"the disk does not give back bytes {begin} to {end}: {reason}; {REBUILD_INDEX}"
         yield Finding(Kind.FILE_UNREADABLE, path.relative_to(root), text, length_bytes=end - begin)

@@ -57,7 +57,7 @@ class MisplacedRecords:
         if not batch.count or (batch.digest is not None and batch.digest.placed == batch.count):
             return
         starts = batch.columns[codes.POS, : batch.count] + batch.base
-        distances = batch.said_places() - starts
+        distances = batch.claimed_positions() - starts
         if not distances.any():
             return
         ends = starts + batch.columns[codes.SIZE, : batch.count]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 INTERVAL_SECONDS = 60.0
 
 
-class ToldOnce:
+class LoggedOnce:
     """Remembers the last warning of each subject. Thread rule: one thread."""
 
     def __init__(self, interval_s: float = INTERVAL_SECONDS, monotonic_s: Callable[[], float] = time.monotonic) -> None:

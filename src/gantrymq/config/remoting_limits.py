@@ -6,7 +6,7 @@ from gantrymq.config.keys import key
 
 
 @dataclass(frozen=True)
-class StrangerLimits:
+class RemotingLimits:
     """Limits over all connections of a server and for one request. Read only at the start."""
 
     max_connections: int = key("maxConnections", 100_000, least=1, at_start=True)
