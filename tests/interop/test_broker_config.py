@@ -13,6 +13,7 @@ from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.clock import SystemClock
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.names import CONSUMER_OFFSET
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.config_files import ConfigFile
@@ -27,7 +28,8 @@ NAMES = [TOPICS, SUBSCRIPTION_GROUP, CONSUMER_OFFSET]
 
 
 def table(name: str) -> Table:
-    config, clock = LiveConfig(), SystemClock()
+    # The shared cluster has timerWheelEnable=false, so its table has no timer topic.
+    config, clock = LiveConfig(store=MessageStoreConfig(timer_wheel_enable=False)), SystemClock()
     if name == TOPICS:
         return TopicConfigManager(config, clock)
     if name == SUBSCRIPTION_GROUP:
