@@ -22,7 +22,7 @@ NOT_OURS = set(
     "GetLiteTopicInfoResponseBody GetParentTopicInfoResponseBody LiteSubscriptionCtlRequestBody "
     "MessageRequestModeSerializeWrapper RollbackStats RoleChangeNotifyEntry SyncStateSet OffsetMovedEvent "
     "RegisterBrokerResult RemotingCommand RequestHeaderRegistry TopicQueueMappingContext TopicQueueMappingOne "
-    "TopicRemappingDetailWrapper".split()
+    "TopicRemappingDetailWrapper TopicQueueMappingSerializeWrapper UserInfo ConsumeByWho".split()
 )
 KINDS = {"String": str, "BoundaryType": str, "Integer": int, "int": int, "Long": int, "long": int, "Boolean": bool,
          "boolean": bool}  # fmt: skip
