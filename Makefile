@@ -66,8 +66,8 @@ run: setup $(FLIGHTS)  ## The demo: 336,776 flights stored, killed, recovered, r
 	@JAVA_HOME=$$(scripts/java.sh) && export JAVA_HOME && $(BIN)/python -m demo $(DEMO_ARGS)
 
 # Files, not single tests, are handed to the workers, so that a Spark session or a store made for a file is made once;
-# in the order that tests/conftest.py puts them in.
-PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
+# in the order that tests/conftest.py puts them in. Three workers on two cores, because many tests wait for Java.
+PYTEST_ARGS ?= -n 3 --dist loadfile --no-loadscope-reorder
 .PHONY: test
 test: setup  ## The test suite, at SEED or at random; with Maven and a JDK also against the real RocketMQ
 	@if $(HAVE_MAVEN); then $(MAKE) --no-print-directory interop; \

@@ -117,9 +117,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _by_turns(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The tests as workers take them, file by file: those that wait for Java, by turns with those that compute.
+    """Sort the tests for the workers, file by file: files that wait for Java alternate with files that compute.
 
-    So two workers seldom wait together. What is quick comes last, so that they end together.
+    The workers therefore seldom wait at the same time. Fast files come last, so that all workers end together.
     """
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:

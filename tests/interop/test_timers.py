@@ -78,7 +78,7 @@ def test_the_real_producers_timers_are_delivered_and_recalled(tmp_path: Path) ->
     ("first", "second", "ends"),
     [
         ("java", "ours", "kill"),
-        ("ours", "java", "kill"),
+        pytest.param("ours", "java", "kill", marks=pytest.mark.slow),
         pytest.param("java", "ours", "stop", marks=pytest.mark.slow),
         pytest.param("ours", "java", "stop", marks=pytest.mark.slow),
         pytest.param("ours", "ours", "kill", marks=pytest.mark.slow),

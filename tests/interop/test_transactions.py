@@ -147,6 +147,7 @@ def test_the_real_producer_at_our_broker(tmp_path: Path) -> None:
         assert set(broker.bodies("T")) == {b"commit", b"later" * 2_000, b"another life"}
 
 
+@pytest.mark.slow  # the first check of the real broker comes after a minute
 def test_our_producer_at_the_real_broker_and_stores_that_change_hands(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with (
