@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,12 @@ def test_addresses(pattern: str, fits: list[str], not_: list[str]) -> None:
 def test_what_is_no_address_is_none(pattern: str) -> None:
     with pytest.raises(ConfigError):
         address_rule([pattern])
+
+
+def test_a_missing_yaml_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(ConfigError, match=r"pip install 'gantrymq\[acl\]'"):
+        parse_accounts(b"accounts: []", "plain_acl.yml")
 
 
 @pytest.mark.parametrize(

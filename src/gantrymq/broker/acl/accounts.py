@@ -221,7 +221,9 @@ def parse_accounts(raw: bytes, path: str, mixed_topics: frozenset[str] = frozens
     try:
         value = msgspec.yaml.decode(raw) or {}
     except ImportError as error:
-        raise ConfigError("aclEnable", "true", "false, unless PyYAML is installed (pip install pyyaml)") from error
+        raise ConfigError(
+            "aclEnable", "true", "false, unless PyYAML is installed (pip install 'gantrymq[acl]')"
+        ) from error
     except (msgspec.DecodeError, ValueError) as error:  # ValueError for an invalid date
         raise ConfigError(path, "", f"YAML ({error})") from error
     if not isinstance(value, dict) or not isinstance(value.get("accounts") or [], list):
