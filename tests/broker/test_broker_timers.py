@@ -23,7 +23,7 @@ KEY = "7F00000100002A139A5500000000AB01"
 
 
 async def timed(broker: BrokerCase, count: int) -> None:
-    """Wait until the wheel has all of so many messages of the timer topic."""
+    """Wait until ``count`` messages of the timer topic are in the wheel."""
     await broker.dispatched(count, "rmq_sys_wheel_timer")
     timers = broker.server.store.timers
     assert timers is not None

@@ -144,7 +144,7 @@ class TimerCheckpoint:
 
 
 def slot_number(time: int, slots: int = SLOTS) -> int:
-    """The number of the slot for ``time``, which is in units of timerPrecisionMs, in rounds of so many slots."""
+    """The number of the slot for ``time`` (in units of timerPrecisionMs) in a wheel of two rounds of ``slots``."""
     return time % (2 * slots)
 
 

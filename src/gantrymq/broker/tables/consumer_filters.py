@@ -202,7 +202,7 @@ def _content(kept: list[ConsumerFilterData], bits: Callable[[str], BloomFilterDa
 
 
 def bloom_bits(error_rate: int, consumers: int, text: str) -> BloomFilterData:
-    """The bits of a text in a filter for so many consumers, with an error rate in percent (BloomFilter.generate)."""
+    """The bits of ``text`` in a Bloom filter for ``consumers``; ``error_rate`` is in percent (BloomFilter.generate)."""
     rate = error_rate / 100
     count = ceil(log(rate) / log(0.5))
     bit_num = ceil(consumers * (log(1 / rate) / log(2)) * (log(e) / log(2)))

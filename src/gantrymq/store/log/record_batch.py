@@ -70,16 +70,16 @@ class IndexEntries(NamedTuple):
 
 
 def most_entries(records: int) -> int:
-    """Room for the entries of so many usual records, and always for those of one."""
+    """The capacity for the index entries of ``records`` usual records; at least that of one record with all keys."""
     return max(_HASHES_A_RECORD * records, codes.MAX_HASHES_OF_RECORD)
 
 
 class Digest(NamedTuple):
-    """What dispatch wants to know of a batch, where the scan has found it out already; its places are believed.
+    """What dispatch needs of a batch, computed by the scan; the positions of its records are trusted.
 
-    ``ordinals`` (a record's queue in ``queues``, -1 where it enters none) and ``tags_codes`` are int64, one for each
+    ``ordinals`` (a record's queue in ``queues``, -1 if it enters no queue) and ``tags_codes`` are int64, one for each
     record; ``hashes`` and ``hashed`` are the first two of :class:`IndexEntries`. None of the first ``whole`` records is
-    torn, none of the first ``placed`` says that it lies elsewhere.
+    torn, and none of the first ``placed`` names another position.
     """
 
     queues: QueueInterner
@@ -91,7 +91,7 @@ class Digest(NamedTuple):
     placed: int
 
     def take(self, keep: NDArray[np.bool_]) -> Digest:
-        """That of the records where ``keep`` says so."""
+        """The digest of the records where ``keep`` is True."""
         kept = keep[self.hashed]
         numbers = np.cumsum(keep, dtype=np.int32) - 1
         whole, placed = int(keep[: self.whole].sum()), int(keep[: self.placed].sum())
@@ -106,8 +106,8 @@ class RecordBatch:
     """Records of one file: ``columns[:, :count]`` as ``gantrymq.kernels.codes`` names the rows.
 
     ``buffer`` is the file or a part of it, read-only; ``base`` the physical offset of its first byte. With a digest
-    there are only the first ``N_DISPATCH_COLUMNS`` rows. Columns and digest are memory of what scanned them, which says
-    how long they live.
+    only the first ``N_DISPATCH_COLUMNS`` rows exist. Columns and digest are memory of the scan that filled them, which
+    says how long they live.
     """
 
     base: int
@@ -118,17 +118,17 @@ class RecordBatch:
 
     @property
     def start_offset(self) -> int:
-        """Where the first record of the batch lies."""
+        """The physical offset of the first record."""
         return self.base + int(self.columns[codes.POS, 0])
 
     @property
     def end_offset(self) -> int:
-        """Behind the last record of the batch."""
+        """The physical offset after the last record."""
         last = self.count - 1
         return self.base + int(self.columns[codes.POS, last] + self.columns[codes.SIZE, last])
 
     def claimed_positions(self) -> Int64s:
-        """Where each record says that it lies; to be asked before :meth:`trust_positions`."""
+        """The physical offset that each record names. Call it before :meth:`trust_positions`."""
         if self.digest is None:
             said: Int64s = self.columns[codes.PHY_OFFSET, : self.count]
             return said
@@ -137,9 +137,9 @@ class RecordBatch:
         return places
 
     def without_copied(self) -> RecordBatch:
-        """Without records that lie equally far from where they say, two and more: a copy of a part of the log.
+        """The batch without runs of records that lie equally far from the offsets they name: a copied part of the log.
 
-        Nobody reads them here. A record that is alone with that has a flipped bit in its place, and stays.
+        Queues and index do not take such copies. A single such record has a flipped bit in its offset, and stays.
         """
         if not self.count or (self.digest is not None and self.digest.placed == self.count):
             return self
@@ -148,12 +148,12 @@ class RecordBatch:
         return self.take(~is_run) if is_run.any() and self.count > 1 else self
 
     def trust_positions(self) -> None:
-        """Let PHY_OFFSET be where each record lies, whatever it says of itself (one bit of it may have flipped)."""
+        """Set PHY_OFFSET to where each record lies, not to what it names (one bit of that may have flipped)."""
         if self.digest is None:
             np.add(self.columns[codes.POS, : self.count], self.base, out=self.columns[codes.PHY_OFFSET, : self.count])
 
     def head(self, count: int) -> RecordBatch:
-        """The first ``count`` records, of the same memory; copied where fewer are left of a digested batch."""
+        """The first ``count`` records, in the same memory; a copy if the batch has a digest and is cut."""
         if count == self.count:
             return self
         if self.digest is not None:
@@ -161,7 +161,7 @@ class RecordBatch:
         return RecordBatch(self.base, self.buffer, self.columns, count)
 
     def take(self, keep: NDArray[np.bool_]) -> RecordBatch:
-        """A batch of the records where ``keep`` (bool, ``count`` long) says so."""
+        """A batch of the records where ``keep`` (bool, ``count`` long) is True."""
         whole = self.columns[:, : self.count]
         columns = np.ascontiguousarray(whole[:, keep])
         digest = self.digest.take(keep) if self.digest is not None else None
@@ -169,8 +169,8 @@ class RecordBatch:
 
 
 BATCH_RECORDS = 4096
-LARGE_BATCH_RECORDS = 32_768  # for whole logs: what the steps of a batch cost beside their records is then nothing
-SETS = 3  # one is scanned or waits, one goes into queues, one into the index
+LARGE_BATCH_RECORDS = 32_768  # for whole logs, so that the cost of a step is small beside that of its records
+SETS = 3  # one is scanned or waits, one is dispatched to queues, one to the index
 _CHECKS = {
     CheckCRC.OFF: codes.CHECK_OFF,
     CheckCRC.BODY: codes.CHECK_BODY,
@@ -179,9 +179,9 @@ _CHECKS = {
 
 
 class Scanned(NamedTuple):
-    """The records from a position on, perhaps none, and why there are no more: a stop code and where it stands.
+    """The records from a position on (none is possible), and the stop code and position at which they end.
 
-    STOP_FULL: there are more, from that position on.
+    STOP_FULL: more records follow from that position on.
     """
 
     batch: RecordBatch
@@ -190,19 +190,19 @@ class Scanned(NamedTuple):
 
 
 class Scan(Protocol):
-    """Reads whole records of ``buffer[start:stop]``; no byte behind ``limit`` is looked at.
+    """Reads whole records of ``buffer[start:stop]``; no byte at or after ``limit`` is read.
 
-    ``base`` is the physical offset of the buffer's first byte, which is that of a sector. A batch with records lives
+    ``base`` is the physical offset of the buffer's first byte, at the begin of a sector. A batch with records lives
     until two more such batches were read.
     """
 
     def __call__(self, buffer: Bytes, base: int, start: int, stop: int, limit: int) -> Scanned:
-        """Read as many as one batch holds."""
+        """Read up to one batch of records."""
         ...
 
 
 def check_code(check: CheckCRC) -> int:
-    """The kernels' code of a check that ends at what is wrong."""
+    """The kernels' code of a check that stops at a wrong CRC."""
     return _CHECKS[check]
 
 
@@ -215,7 +215,7 @@ class RecordScan:
         self._turn = 0
 
     def begin_again(self) -> None:
-        """The batches of before are written over. Who reads little and often finds the same memory in the cache."""
+        """Reuse the memory of the first batch, which is still in the CPU cache; earlier batches are overwritten."""
         self._turn = 0
 
     def __call__(self, buffer: Bytes, base: int, start: int, stop: int, limit: int) -> Scanned:
@@ -227,7 +227,7 @@ class RecordScan:
 
 
 class DigestScan:
-    """Records with what dispatch wants to know of them, each of which is looked at once. ``sets`` batches live."""
+    """Records with a :class:`Digest`, both read in one pass. ``sets`` batches live."""
 
     def __init__(self, check: int, delay_levels_ms: Sequence[int], batch_records: int, sets: int = SETS) -> None:
         self._check = check
@@ -240,7 +240,7 @@ class DigestScan:
 
     def __call__(self, buffer: Bytes, base: int, start: int, stop: int, limit: int) -> Scanned:
         """See :class:`Scan`."""
-        if self._turn == len(self._sets):  # few logs need them all, and they are large
+        if self._turn == len(self._sets):  # made when needed: they are large, and short logs use one
             self._sets.append(_Memory(self._batch_records))
         to, queues = self._sets[self._turn], self._queues
         count, code, position = 0, codes.STOP_TABLE_FULL, start
@@ -268,7 +268,7 @@ class _Memory:
 
 
 def first_torn(batch: RecordBatch) -> int:
-    """Which record of the batch is the first torn one; ``batch.count`` where none is."""
+    """The number of the first torn record of the batch; ``batch.count`` if no record is torn."""
     if batch.digest is not None:
         return batch.digest.whole
     return int(api.first_torn(batch.buffer, batch.columns, batch.count))
@@ -278,10 +278,10 @@ _CRC_BEGIN = np.frombuffer(PROPERTY_CRC32.encode() + b"\x01", np.uint8)
 
 
 def closes_with_crc(batch: RecordBatch) -> NDArray[np.bool_]:
-    """Which records end in the bytes of such a CRC, be it their own or somebody's body."""
+    """Which records end in the bytes of a CRC property (bool, ``count`` long); the end of a body can look alike."""
     columns = batch.columns[:, : batch.count]
     starts = columns[codes.POS] + columns[codes.SIZE] - CRC_PROPERTY_SIZE
-    closes: NDArray[np.bool_] = batch.buffer[starts] == _CRC_BEGIN[0]  # mostly none does, and this is quick
+    closes: NDArray[np.bool_] = batch.buffer[starts] == _CRC_BEGIN[0]  # usually none, and this test is cheap
     likely = np.flatnonzero(closes)
     if len(likely):
         closes[likely] = (batch.buffer[starts[likely, None] + np.arange(len(_CRC_BEGIN))] == _CRC_BEGIN).all(axis=1)
@@ -289,10 +289,10 @@ def closes_with_crc(batch: RecordBatch) -> NDArray[np.bool_]:
 
 
 def mark_by_closing_crc(batch: RecordBatch) -> None:
-    """Mark in CRC_OK what is not what its closing CRC says; the records follow each other.
+    """Set CRC_OK to 0 for each record that does not have the CRC that closes it. The records must be adjacent.
 
-    One that says that it lies elsewhere is right where its CRC is that of either place: a bit of the place has flipped,
-    or all of it was written for another one.
+    A record that names another position is right if its CRC matches either position: one bit of the offset has
+    flipped, or the whole record was written for the other position.
     """
     closes = closes_with_crc(batch)
     if not closes.any():
@@ -307,7 +307,7 @@ def mark_by_closing_crc(batch: RecordBatch) -> None:
 
 
 def _is_right_here(batch: RecordBatch, row: int) -> bool:
-    """Whether the record is what its CRC says, but for where it says that it lies."""
+    """Whether the record matches its CRC once it names the position where it lies."""
     at, size = batch.columns[[codes.POS, codes.SIZE], row].tolist()
     raw = bytearray(batch.buffer[at : at + size])
     raw[PHY_OFFSET_AT : PHY_OFFSET_AT + 8] = (batch.base + at).to_bytes(8, "big")

@@ -45,7 +45,7 @@ def fill_view(
 ) -> bool:
     """Give the view files of the right length without gaps. Returns False if the log as a whole is missing.
 
-    Raises MissingFileError if so many are missing that the name of the next file cannot be right.
+    Raises MissingFileError if the gap before a file is too large for the name of that file to be right.
     """
     is_whole, size = True, config.mapped_file_size_commit_log
     for problem in problems:
