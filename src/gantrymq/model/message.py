@@ -149,6 +149,26 @@ class StoredMessage:
         return message_id(self.store_host, self.phy_offset)
 
 
+def message_for_queue(stored: StoredMessage, topic: str, queue_id: int, properties: dict[str, str]) -> Message:
+    """Return the message that a broker puts to move ``stored`` to another queue. Its put does not wait for the disk.
+
+    Body, flags, birth, store host and reconsume times are those of ``stored``.
+    """
+    return Message(
+        topic=topic,
+        body=stored.body,
+        queue_id=queue_id,
+        properties=properties,
+        flag=stored.flag,
+        sys_flag=stored.sys_flag,
+        born_timestamp_ms=stored.born_timestamp_ms,
+        born_host=stored.born_host,
+        store_host=stored.store_host,
+        reconsume_times=stored.reconsume_times,
+        wait_store_msg_ok=False,
+    )
+
+
 def message_id(store_host: Host, phy_offset: int) -> str:
     """RocketMQ's createMessageId: the store host's 8 or 20 bytes, then the physical offset in 8."""
     return f"{_digits(store_host)}{phy_offset:016X}"

@@ -27,6 +27,7 @@ from gantrymq.model.message import (
     SCHEDULE_TOPIC,
     Message,
     StoredMessage,
+    message_for_queue,
 )
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.config_files import ConfigFile, table_problems
@@ -140,19 +141,7 @@ class ScheduleMessageService:
             text = "the delayed message at offset %d is not delivered, for its topic %s was deleted"
             _LOGGER.info(text, message.phy_offset, topic)
             return True
-        due = Message(
-            topic=topic,
-            body=message.body,
-            queue_id=queue_id,
-            properties=message.properties,
-            flag=message.flag,
-            sys_flag=message.sys_flag,
-            born_timestamp_ms=message.born_timestamp_ms,
-            born_host=message.born_host,
-            store_host=message.store_host,
-            reconsume_times=message.reconsume_times,
-            wait_store_msg_ok=False,
-        )
+        due = message_for_queue(message, topic, queue_id, message.properties)
         result = self._put(due)
         if result.status in _REFUSED_FOR_GOOD:
             text = "the delayed message at offset %d is not delivered to %s, and stays where it is: %s"

@@ -34,6 +34,7 @@ from gantrymq.model.message import (
     PROPERTY_WAIT,
     Message,
     StoredMessage,
+    message_for_queue,
 )
 
 REMOVE_TAG = "d"
@@ -87,7 +88,7 @@ def final_message(half: StoredMessage, topic: str, queue_id: int) -> Message:
     properties = dict(half.properties)
     properties.pop(PROPERTY_REAL_TOPIC, None)
     properties.pop(PROPERTY_REAL_QUEUE_ID, None)
-    final = _copy(half, topic, queue_id, properties)
+    final = message_for_queue(half, topic, queue_id, properties)
     final.sys_flag = half.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
     final.prepared_transaction_offset = half.phy_offset
     return final
@@ -98,7 +99,7 @@ def checked_message(half: StoredMessage, times: int) -> Message:
 
     RocketMQ drops its flag and its reconsumeTimes then.
     """
-    return _copy(half, names.TRANS_HALF_TOPIC, half.queue_id, _with_times(half, times))
+    return message_for_queue(half, names.TRANS_HALF_TOPIC, half.queue_id, _with_times(half, times))
 
 
 def immune_message(half: StoredMessage) -> Message:
@@ -108,17 +109,17 @@ def immune_message(half: StoredMessage) -> Message:
     """
     properties = dict(half.properties)
     properties.setdefault(PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
-    return _copy(half, names.TRANS_HALF_TOPIC, half.queue_id, properties)
+    return message_for_queue(half, names.TRANS_HALF_TOPIC, half.queue_id, properties)
 
 
 def discarded_message(half: StoredMessage) -> Message:
     """What goes to TRANS_CHECK_MAX_TIME_TOPIC of a half message that was checked often enough."""
-    return _copy(half, names.TRANS_CHECK_MAX_TIME_TOPIC, 0, dict(half.properties))
+    return message_for_queue(half, names.TRANS_CHECK_MAX_TIME_TOPIC, 0, dict(half.properties))
 
 
 def resumed_message(discarded: StoredMessage) -> Message:
     """The half message that RESUME_CHECK_HALF_MESSAGE makes of a discarded one, without checks."""
-    return _copy(discarded, names.TRANS_HALF_TOPIC, 0, _with_times(discarded, 0))
+    return message_for_queue(discarded, names.TRANS_HALF_TOPIC, 0, _with_times(discarded, 0))
 
 
 def op_message(queue_id: int, body: bytes, now_ms: int, host: Host) -> Message:
@@ -194,19 +195,3 @@ def _fits(properties: dict[str, str], reserved_bytes: int) -> bool:
 
 def _with_times(half: StoredMessage, times: int) -> dict[str, str]:
     return {**half.properties, PROPERTY_TRANSACTION_CHECK_TIMES: str(times)}
-
-
-def _copy(half: StoredMessage, topic: str, queue_id: int, properties: dict[str, str]) -> Message:
-    return Message(
-        topic,
-        half.body,
-        queue_id,
-        properties=properties,
-        flag=half.flag,
-        sys_flag=half.sys_flag,
-        born_timestamp_ms=half.born_timestamp_ms,
-        born_host=half.born_host,
-        store_host=half.store_host,
-        reconsume_times=half.reconsume_times,
-        wait_store_msg_ok=False,
-    )

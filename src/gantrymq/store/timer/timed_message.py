@@ -30,6 +30,7 @@ from gantrymq.model.message import (
     TIMER_TOPIC,
     Message,
     StoredMessage,
+    message_for_queue,
 )
 from gantrymq.model.status import PutMessageStatus
 
@@ -118,19 +119,7 @@ def to_deliver(message: StoredMessage, enqueue_ms: int, now_ms: int, *, rolls: b
         topic, queue_id = TIMER_TOPIC, 0
     else:
         del properties[PROPERTY_REAL_TOPIC], properties[PROPERTY_REAL_QUEUE_ID]
-    return Message(
-        topic=topic,
-        body=message.body,
-        queue_id=queue_id,
-        properties=properties,
-        flag=message.flag,
-        sys_flag=message.sys_flag,
-        born_timestamp_ms=message.born_timestamp_ms,
-        born_host=message.born_host,
-        store_host=message.store_host,
-        reconsume_times=message.reconsume_times,
-        wait_store_msg_ok=False,
-    )
+    return message_for_queue(message, topic, queue_id, properties)
 
 
 def _number(text: str) -> int:
