@@ -13,6 +13,7 @@ from gantrymq.broker.ports import ReservedPorts
 from gantrymq.errors import RemotingError
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
+from interop.fixed_ports import fixed_port
 
 
 async def ask(case: BrokerCase, port: int) -> int:
@@ -28,7 +29,7 @@ def listening(port: int = 0) -> Iterator[int]:
 
 @pytest.mark.asyncio
 async def test_both_ports_answer_and_end_together(start_broker: StartBroker) -> None:
-    case = await start_broker()
+    case = await start_broker(listen_port=fixed_port())
     assert [await ask(case, case.server.port - below) for below in (0, 2)] == [ResponseCode.SUCCESS] * 2
     await case.stop()
     for below in (0, 2):
@@ -44,7 +45,7 @@ async def test_the_port_that_is_shown_is_the_one_it_listens_on(broker: BrokerCas
 
 @pytest.mark.asyncio
 async def test_a_second_life_has_both_again(tmp_path: Path, start_broker: StartBroker) -> None:
-    first = await start_broker(tmp_path / "first")
+    first = await start_broker(tmp_path / "first", listen_port=fixed_port())
     await ask(first, first.server.port - 2)  # its connection lingers on
     await first.stop()
     second = await start_broker(tmp_path / "second", listen_port=first.server.port)

@@ -35,6 +35,7 @@ from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 from gantrymq.remoting.transport.tls import TlsServer
 from gantrymq.store.put_result import PutMessageResult
+from interop.fixed_ports import fixed_port
 
 HOSTS = ("127.0.0.1:10911", "[::1]:10911")
 MARKS = broker_marks("DefaultRegion", "DefaultCluster", True)
@@ -257,7 +258,7 @@ Break = Callable[[BrokerServer], None]
 
 async def feed(
     path: Path, reads: Sequence[bytes], *, together: bool, port: int, broken: Break | None = None, **settings: Any
-) -> tuple[Fed, int]:
+) -> Fed:
     """Let a broker at a fixed moment have the reads, one a turn; ``broken`` changes it after the first."""
     settings = {"broker_fast_failure_enable": False, **settings}  # a slow machine is no overload
     async with BrokerCase(path, clock=ManualClock(1_800_000_000_000), listen_port=port, **settings) as case:
@@ -275,13 +276,14 @@ async def feed(
         while case.server._answers or not case.server.puts.is_idle:
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.01)
-        return Fed(case, wire), case.server.port
+        return Fed(case, wire)
 
 
 async def assert_same(path: Path, reads: Sequence[bytes], **settings: Any) -> Fed:
     """Together and one by one the broker makes the same of them."""
-    alone, port = await feed(path / "alone", reads, together=False, port=0, **settings)
-    together, _ = await feed(path / "together", reads, together=True, port=port, **settings)
+    settings["port"] = fixed_port()  # a part of the message ids
+    alone = await feed(path / "alone", reads, together=False, **settings)
+    together = await feed(path / "together", reads, together=True, **settings)
     for name, value in vars(alone).items():
         assert vars(together)[name] == value, name
     return together
@@ -331,7 +333,7 @@ async def test_the_runs_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(SendRunProcessor, "send_run", counted)
     read = b"".join(send_frame(n) for n in range(10))
-    await feed(tmp_path, [send_frame(99), read, read], together=True, port=0)
+    await feed(tmp_path, [send_frame(99), read, read], together=True, port=fixed_port())
     assert taken == [(10, True), (10, True)]
 
 

@@ -38,6 +38,7 @@ from gantrymq.remoting.bodies.client import Connection
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
+from interop.fixed_ports import fixed_port
 
 
 @pytest.fixture(scope="module")
@@ -303,27 +304,25 @@ def test_who_sends_to_a_queue_of_a_broker_that_moved_finds_it(
 
 
 def test_a_consumer_that_found_nobody_may_start_later() -> None:
-    with EmbeddedBroker() as broker:
-        address = broker.namesrv
-    with PushConsumer(address, consumer_group="ours-later") as consumer:
+    port = fixed_port()
+    with PushConsumer(f"127.0.0.1:{port}", consumer_group="ours-later") as consumer:
         consumer.subscribe("OursLater")
         consumer.listen(lambda messages, context: None)
         with pytest.raises(RemotingConnectError):
             consumer.start()
-        with EmbeddedBroker(namesrv_port=int(address.rpartition(":")[2])) as broker:
+        with EmbeddedBroker(namesrv_port=port) as broker:
             broker.create_topic("OursLater")
             consumer.start()
             consumer.close()
 
 
 def test_one_that_polls_and_found_nobody_may_start_later() -> None:
-    with EmbeddedBroker() as broker:
-        address = broker.namesrv
-    consumer = LitePullConsumer(address, consumer_group="ours-polled-later", **FIRST)
+    port = fixed_port()
+    consumer = LitePullConsumer(f"127.0.0.1:{port}", consumer_group="ours-polled-later", **FIRST)
     consumer.subscribe("OursPolledLater")
     with pytest.raises(RemotingConnectError):
         consumer.start()
-    with EmbeddedBroker(namesrv_port=int(address.rpartition(":")[2])) as broker, Producer(broker.namesrv) as producer:
+    with EmbeddedBroker(namesrv_port=port) as broker, Producer(broker.namesrv) as producer:
         producer.send(Message("OursPolledLater", b"body"))
         consumer.start()
         eventually(lambda: [one.body for one in consumer.poll(100)] == [b"body"], "the message")

@@ -39,6 +39,7 @@ from gantrymq.errors import (
 from gantrymq.fs.killable import KillableFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.flags import COMPRESSED
+from interop.fixed_ports import fixed_port
 
 DELAY_LEVEL_18_MS = 2 * 3_600_000
 
@@ -170,7 +171,7 @@ def test_a_restart_keeps_what_a_clean_stop_saved(broker: EmbeddedBroker) -> None
 
 def test_closing_ends_it_all() -> None:
     threads = threading.active_count()
-    broker = EmbeddedBroker()
+    broker = EmbeddedBroker(namesrv_port=fixed_port())
     assert not broker.is_running
     broker.start()
     broker.start()
@@ -295,9 +296,9 @@ def test_every_key_that_acts_may_be_set(tmp_path: Path) -> None:
 
 def test_a_port_that_is_taken_leaves_nothing_behind() -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        port = fixed_port()
+        taken.bind(("127.0.0.1", port))
         taken.listen()
-        port = taken.getsockname()[1]
         broker = EmbeddedBroker(listen_port=port)
         with pytest.raises(RemotingError, match=f"cannot listen on 127.0.0.1:{port}"):
             broker.start()
@@ -305,6 +306,28 @@ def test_a_port_that_is_taken_leaves_nothing_behind() -> None:
     broker.start()
     assert broker.address.endswith(f":{port}")
     broker.close()
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_the_ports_stay_reserved_until_the_broker_is_closed(end: str) -> None:
+    """Else another process gets one of them before the broker is started again: listens there, or connects from it."""
+    with EmbeddedBroker() as broker:
+        addresses = [broker.namesrv, broker.address]
+        ports = [int(one.rpartition(":")[2]) for one in addresses]
+        ports.append(ports[1] - 2)  # the VIP channel's
+        getattr(broker, end)()
+        for port in ports:
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                other.bind(("127.0.0.1", port))
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port))
+        broker.start()
+        assert [broker.namesrv, broker.address] == addresses
+        socket.create_connection(("127.0.0.1", ports[2])).close()
+    for port in ports:
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a closed connection lingers there
+            other.bind(("127.0.0.1", port))
 
 
 def test_a_failed_with_ends_its_threads(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ with JavaCluster(tmp_path / "store") as cluster:
 """
 
 import json
-import random
-import socket
 import subprocess
 import tempfile
 import time
@@ -20,6 +18,7 @@ from gantrymq.client.send_result import SendResult
 from gantrymq.errors import MQClientError
 from gantrymq.model.message_queue import MessageQueue
 
+from .fixed_ports import fixed_port
 from .java import JavaError, Line, Setting, java_words, run_java, setting_text
 
 READY_SECONDS = 90
@@ -34,23 +33,6 @@ FOR_TESTS: dict[str, Setting] = {
 # TransactionMetricsFlushService waits for its interval that way.
 # And nobody waits five seconds for the file of offsets.
 SPARING: dict[str, Setting] = {"transactionMetricFlushInterval": 500, "flushConsumerOffsetInterval": 500}
-
-
-# Below those that Linux gives to whoever leaves the choice to it: the tests beside this one, while a JVM starts.
-_QUIET_PORTS = range(20_002, 32_000)
-
-
-def quiet_port() -> int:
-    """A free port for a server that comes later, or again; two below, a broker's VIP channel, is free too."""
-    while True:
-        port = random.SystemRandom().choice(_QUIET_PORTS)
-        with socket.socket() as own, socket.socket() as vip:
-            try:
-                own.bind(("127.0.0.1", port))
-                vip.bind(("127.0.0.1", port - 2))
-            except OSError:
-                continue
-            return port
 
 
 def await_dispatch(namesrv: str, results: Iterable[SendResult]) -> None:
@@ -103,7 +85,7 @@ class JavaCluster:
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  (it lives as long as this)
         self._home = tempfile.TemporaryDirectory(prefix="gantrymq-cluster-", ignore_cleanup_errors=True)
         self.namesrv = self.broker = ""
-        self._namesrv_port, self._listen_port = namesrv_port or quiet_port(), quiet_port()
+        self._namesrv_port, self._listen_port = namesrv_port or fixed_port(), fixed_port()
 
     def __enter__(self) -> Self:
         try:

@@ -17,6 +17,7 @@ from gantrymq.broker.server import BrokerServer
 from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
 from gantrymq.config.settings import MessageStoreConfig
 
+from .fixed_ports import fixed_port
 from .java import Setting, setting_text
 from .java_cluster import FOR_TESTS
 
@@ -27,7 +28,7 @@ class OurBroker:
     """A broker on 127.0.0.1 that registers at ``namesrv``; ``settings`` are RocketMQ's keys."""
 
     def __init__(self, store: Path, settings: Mapping[str, Setting] | None = None, *, namesrv: str) -> None:
-        entries = FOR_TESTS | {"namesrvAddr": namesrv, "listenPort": 0} | dict(settings or {})
+        entries = FOR_TESTS | {"namesrvAddr": namesrv, "listenPort": fixed_port()} | dict(settings or {})
         self._entries = {key: setting_text(value) for key, value in entries.items()}
         self._store = store
         self._process: subprocess.Popen[str] | None = None
@@ -46,7 +47,7 @@ class OurBroker:
         return self._process.pid
 
     def start(self) -> None:
-        """Start, on the port of the last time if there was one, and wait until it is registered."""
+        """Start, each time on the same port, and wait until it is registered."""
         words = [sys.executable, "-m", "tests.interop.our_broker", str(self._store), json.dumps(self._entries)]
         self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
@@ -54,7 +55,6 @@ class OurBroker:
         if not self.address:
             self.kill()
             raise RuntimeError("our broker did not start")
-        self._entries["listenPort"] = self.address.rpartition(":")[2]
 
     def stop(self) -> None:
         """Shut down cleanly."""

@@ -50,8 +50,9 @@ from gantrymq.remoting.headers.topic import GetTopicsByClusterRequestHeader
 from gantrymq.remoting.transport.client import RemotingClient
 
 from .client_cases import play, recorded
+from .fixed_ports import fixed_port
 from .java import Line, run_java
-from .java_cluster import JavaCluster, quiet_port
+from .java_cluster import JavaCluster
 
 STEPS = 150
 PATIENCE_SECONDS = 20
@@ -131,7 +132,7 @@ def both(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]
         await client.close()
         await server.shutdown()
 
-    port = quiet_port()
+    port = fixed_port()
     theirs = f"127.0.0.1:{port}"
     cluster = JavaCluster(home / "store", {"namesrvAddr": f"{server.address};{theirs}"}, namesrv_port=port)
     try:

@@ -23,6 +23,7 @@ from gantrymq.errors import ConfigError, NoRouteError, RemotingError
 from gantrymq.spark.data_loss import DataLossError
 from gantrymq.spark.plan import cluster_origin
 from gantrymq.spark.read import pull as pull_reader
+from interop.fixed_ports import fixed_port
 
 ASKED_AGAIN = "the cluster is asked again"
 
@@ -40,7 +41,7 @@ class SecondBroker:
     def __init__(self, store: Path, namesrv: str) -> None:
         self.loop, self.store, self.namesrv = LoopThread("second broker"), store, namesrv
         self.running: Standalone | None = None
-        self.port = 0
+        self.port = fixed_port()
 
     def start(self) -> None:
         config = LiveConfig()
@@ -48,7 +49,6 @@ class SecondBroker:
         config.broker = replace(config.broker, listen_port=self.port, namesrv_addr=self.namesrv)
         self.running = Standalone(self.store, config, None)
         self.loop.run(self.running.start())
-        self.port = self.running.broker.port
 
     def stop(self) -> None:
         assert self.running is not None

@@ -27,13 +27,13 @@ class ReservedPorts:
     """
 
     def __init__(self, host: str, port: int) -> None:
-        self._own = _bound(host, port, shared=True)
+        self._own = bind_port(host, port, shared=True)
         self.vip = self._bound_below(host, shared=bool(port))
         for _ in range(0 if port else _TRIES):
             if self.vip is not None:
                 break
             self._own.close()
-            self._own = _bound(host, port, shared=True)
+            self._own = bind_port(host, port, shared=True)
             self.vip = self._bound_below(host, shared=False)
         if self.vip is None and self.port > _VIP_BELOW:
             log.warning("no VIP channel: its port is taken", port=self.port - _VIP_BELOW)
@@ -50,9 +50,13 @@ class ReservedPorts:
         if port <= 0:
             return None
         try:
-            return _bound(host, port, shared=shared)
+            vip = bind_port(host, port, shared=shared)
         except RemotingError:
             return None
+        vip.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # the broker binds it again if another object reserves
+        return vip
 
     def __enter__(self) -> ReservedPorts:
         """Return this object."""
@@ -61,13 +65,21 @@ class ReservedPorts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Release the ports."""
+        self.close()
+
+    def close(self) -> None:
         """Close the reserving sockets. Servers that listen on the ports continue."""
         self._own.close()
         if self.vip is not None:
             self.vip.close()
 
 
-def _bound(host: str, port: int, *, shared: bool) -> socket.socket:
+def bind_port(host: str, port: int, *, shared: bool) -> socket.socket:
+    """Bind a port without listening; 0 means a free one. Other sockets that share it may bind it too, and listen.
+
+    Raises RemotingError if another socket listens on the port, or has it and does not share it.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     if shared:

@@ -119,6 +119,7 @@ class EmbeddedBroker:
     def stop(self) -> None:
         """Shut the broker down cleanly. It can be started again on the same store and ports.
 
+        The ports stay reserved until :meth:`close`: connections are refused, and other processes cannot listen on them.
         Has no effect if it is stopped.
         """
         if self._loop is not None:
@@ -148,7 +149,7 @@ class EmbeddedBroker:
             loop, self._loop, self._is_closed = self._loop, None, True
             try:
                 if loop is not None:
-                    loop.close(self._life.stop())
+                    loop.close(self._life.close())
             finally:
                 if self._remove is not None:
                     self._remove()
@@ -213,7 +214,7 @@ class EmbeddedBroker:
                     self._make_temporary()  # a close has removed the old one
                 self._loop = LoopThread("embedded broker")
                 last = None if self._remove is None else partial(_remove, self._life.store_path, self._pid)
-                self._drops.append(close_when_dropped(self, self._loop, self._life.stop, last, at_exit=False))
+                self._drops.append(close_when_dropped(self, self._loop, self._life.close, last, at_exit=False))
             return self._loop
 
     def _make_temporary(self) -> None:

@@ -6,10 +6,12 @@ Thread rule: the event loop's thread.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from gantrymq.broker.ports import ReservedPorts, bind_port
 from gantrymq.clock import ShiftedClock
 from gantrymq.config.broker_settings import LiveConfig, knows
 from gantrymq.config.properties import parse_assignments
@@ -46,7 +48,8 @@ _ASK_AGAIN_S = 0.005
 class RestartableBroker:
     """The broker of the store at ``store``. ``settings`` override :data:`DEFAULTS`.
 
-    Port 0 means a free one, which is kept.
+    Port 0 means a free one. Both ports stay reserved from the first start to :meth:`close`, so that no other process
+    gets them between a stop and the next start.
 
     Raises ConfigError for an unknown key, an invalid value, or a key of TLS, which the embedded broker does not
     support.
@@ -58,6 +61,7 @@ class RestartableBroker:
         self._ports = (namesrv_port, listen_port or int(self._given.get("listenPort", 0)))
         self._entries = _texts(DEFAULTS) | self._given
         self._config()
+        self._reserved: list[ReservedPorts | socket.socket] = []
         self._pair: Standalone | None = None
         self._fs = KillableFileSystem(RealFileSystem())
 
@@ -92,6 +96,7 @@ class RestartableBroker:
         """Start the servers. Returns when the broker has a route. Has no effect if they run."""
         if self._pair is not None:
             return
+        self._reserve_ports()
         config, namesrv_port = self._config(), self._ports[0]
         entries = {key: text for key, text in self._entries.items() if key != "listenPort"}
         namesrv = replace(read_namesrv_config(entries), listen_port=namesrv_port)
@@ -99,8 +104,6 @@ class RestartableBroker:
         extras = Extras(given=frozenset(self._given), clock=self.clock, fs=self._fs)
         pair = Standalone(self.store_path, config, namesrv, extras)
         await pair.start()
-        assert pair.namesrv is not None
-        self._ports = (pair.namesrv.port, pair.broker.port)
         self._pair = pair
 
     async def stop(self) -> None:
@@ -120,6 +123,14 @@ class RestartableBroker:
         """Stop the broker if it runs, and start it again."""
         await self.stop()
         await self.start()
+
+    async def close(self) -> None:
+        """Stop the broker and release its ports. Has no effect if that is done."""
+        try:
+            await self.stop()
+        finally:
+            while self._reserved:
+                self._reserved.pop().close()
 
     async def create_topic(self, topic: str, queues: int, *, order: bool = False) -> None:
         """Create or change a topic. Returns when it has a route. Raises MQBrokerError if the broker refuses."""
@@ -147,6 +158,17 @@ class RestartableBroker:
     async def consumer_offsets(self, group: str, topic: str) -> dict[int, int]:
         """The committed offsets of a group on a topic, by queue number."""
         return dict(self.pair.broker.offsets.of(group, topic) or {})
+
+    def _reserve_ports(self) -> None:
+        if self._reserved:
+            return
+        namesrv_port, listen_port = self._ports
+        address = self._config().broker.bind_address
+        broker = ReservedPorts(address, listen_port)
+        self._reserved.append(broker)
+        namesrv = bind_port(address, namesrv_port, shared=True)
+        self._reserved.append(namesrv)
+        self._ports = (namesrv.getsockname()[1], broker.port)
 
     def _config(self) -> LiveConfig:
         config = LiveConfig()
