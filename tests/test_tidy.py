@@ -77,9 +77,8 @@ PURE_BUT = {
     "gantrymq.remoting.transport": "where bytes meet sockets",
     "gantrymq.kernels.loader": "opens the library of compiled kernels, under a lock",
     "gantrymq.kernels.variants": "asks what the processor is",
-    "gantrymq.kernels.sources": "reads the sources of kernels, to see what has changed",
     "gantrymq.kernels.compiler": "a program of its own that writes object files",
-    "gantrymq.kernels.build": "compiles and links kernels",
+    "gantrymq.kernels.build": "reads the sources of kernels to see what has changed, compiles and links",
     "gantrymq.kernels.__main__": "a command, which reports what it compiles",
 }
 

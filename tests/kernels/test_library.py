@@ -19,10 +19,10 @@ import pytest
 from gantrymq import kernels
 from gantrymq.errors import KernelsError
 from gantrymq.kernels import api, build, jit, variants
+from gantrymq.kernels.api import examples
 from gantrymq.kernels.arrays import read_only
 from gantrymq.kernels.calls import Kernel
 from gantrymq.kernels.loader import FOLDER, library, read_index
-from gantrymq.kernels.signatures import calls
 
 needs_linker = pytest.mark.skipif(build.linker() is None, reason="no C compiler here: LLVM links at each start")
 PACKAGE = Path(kernels.__file__).parent.parent
@@ -68,7 +68,7 @@ def test_no_kernel_is_forgotten() -> None:
     compiled = {(kernel.py_func.__module__.rpartition(".")[2], kernel.__name__) for kernel in jit.KERNELS}
     offered = [kernel for kernel in vars(api).values() if isinstance(kernel, Kernel)]
     assert {(kernel.module, kernel.name) for kernel in offered} == compiled
-    assert [kernel for kernel, _ in calls()] == offered
+    assert [kernel for kernel, _ in examples()] == offered
     library()
     index = read_index(FOLDER)
     assert index is not None
@@ -76,7 +76,7 @@ def test_no_kernel_is_forgotten() -> None:
 
 
 def test_each_kernel_of_the_library_can_be_called() -> None:
-    for kernel, arguments in calls():
+    for kernel, arguments in examples():
         kernel(*arguments)
 
 
@@ -95,21 +95,24 @@ def test_an_edited_docstring_compiles_nothing(checkout: Path) -> None:
     before = read_index(checkout / "gantrymq/kernels/built")
     edit(checkout / "gantrymq/kernels/crc.py", '"""', '"""More of it. ')
     edit(checkout / "gantrymq/model/flags.py", "\n", "\n# A comment.\n")
+    edit(checkout / "gantrymq/kernels/variants.py", "\n", "\n# A comment.\n")
     assert "up to date" in run(checkout, "-m", "gantrymq.kernels")
     after = read_index(checkout / "gantrymq/kernels/built")
     assert before is not None
     assert after is not None
     assert before["library"] == after["library"]
-    assert before["stamps"] != after["stamps"]
+    assert {name for name, told in after["stamps"].items() if told[1] != before["stamps"][name][1]} == {
+        *("kernels/crc.py", "kernels/variants.py", "model/flags.py")  # noticed, so an edit of their code is as well
+    }
     assert run(checkout, "-c", USE) == "[]\n"
 
 
 @needs_linker
 def test_an_edited_kernel_is_compiled_at_the_next_use_and_no_other(checkout: Path) -> None:
-    source = checkout / "gantrymq/kernels/units.py"
+    source = checkout / "gantrymq/kernels/torn.py"
     source.write_text(source.read_text() + "\n_MORE = 1\n")
     said = run(checkout, "-c", USE)
-    assert "gantrymq compiles its kernels, 2 of them" in said  # valid_units and rising_units
+    assert "gantrymq compiles its kernels, 2 of them" in said  # first_torn, and digest, which uses it
     assert run(checkout, "-c", USE) == "[]\n"
 
 

@@ -11,34 +11,29 @@ any buffer), other arrays int64 unless a kernel's documentation says otherwise, 
 ======================  ===============================================================================
 module                  content
 ======================  ===============================================================================
+``api``                 the kernels for callers, and the argument types of each, by example (no Numba)
 ``codes``               rows of the column matrix, checks, stop codes (no Numba)
 ``arrays``              views and matrices that obey the typing rule (no Numba)
-``api``, ``calls``      the kernels for callers, and how a call works (no Numba)
-``loader``,             the library of compiled kernels: opening it, and the variant for this processor (no Numba)
-``variants``
 ``queue_table``,        the table that numbers queues, the matrix of sends (no Numba)
 ``send_columns``
-``build``, ``sources``  building the library: detecting changes, compiling, linking (no Numba)
+``calls``               how a call works (no Numba)
+``loader``,             the library of compiled kernels: opening it, and the variant for this processor (no Numba)
+``variants``
+``build``               building the library: detecting changes, compiling, linking (no Numba)
 ``compiler``            compiles one kernel to an object file
-``signatures``          the argument types of each kernel, by example (no Numba)
 ``jit``, ``intrinsics`` how kernels compile; machine instructions that Python lacks
 ``crc``                 CRC-32
 ``scan``                records of a commit log into the column matrix
-``entries``, ``text``   one property of a record; UTF-8 and Java's String.hashCode
-``queues``, ``units``   dispatch to consume queues; units of consume queues
-``index``,              keys, index files; comparing the index file of a killed process with the log
-``index_held``
-``dispatch_properties`` the properties that dispatch needs
+``entries``, ``text``   properties of a record; UTF-8 and Java's String.hashCode
+``queues``              dispatch to consume queues; checks of their units
+``index``               keys, index files; comparing the index file of a killed process with the log
 ``digest``              scan and dispatch data in one pass
 ``torn``                records that a power cut has torn
 ``verify``              the next record after damage; checks of index files by themselves and by the log
-``encode``              records from columns
-``encode_properties``,  their properties, from one column for each name, or from a map
-``encode_maps``
-``read_sends``,         plain sends from their frames; records made from them, and their responses
-``wire_sends``
-``wire_batch``          records from batches in wire format
-``columns``, ``hosts``  records into Arrow's buffers; hosts and message ids as text
+``encode``              records from columns, with their properties from columns or maps
+``read_sends``          plain sends from their frames
+``encode_wire``         records made from plain sends and from batches in wire format; responses to sends
+``columns``             records into Arrow's buffers, hosts and message ids as text
 ======================  ===============================================================================
 
 ``python -m gantrymq.kernels`` brings the library of a checkout up to date; `make setup` does so.

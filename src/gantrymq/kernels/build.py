@@ -1,8 +1,12 @@
 """Builds the library of kernels: compiles what has changed, links, and writes the index.
 
 Each kernel is compiled for each variant to an object file that is named by the digest of its sources, so an edit
-recompiles exactly what depends on it. The system's linker makes one shared library of the objects: ``$CC``, else cc,
-gcc or clang, else Zig's as a Python package (``ziglang``). Without a linker, ``loader`` loads the objects.
+recompiles exactly what depends on it. A kernel depends on its module, on every module of gantrymq that this one
+imports, directly or indirectly, and on ``compiler``. The digest covers their syntax trees without docstrings, so that
+edits of comments, docstrings and layout compile nothing.
+
+The system's linker makes one shared library of the objects: ``$CC``, else cc, gcc or clang, else Zig's as a Python
+package (``ziglang``). Without a linker, ``loader`` loads the objects.
 
 The index is written last, in one step, so an interrupted build leaves the previous library. A lock excludes a second
 build. ``loader`` runs ``python -m gantrymq.kernels.build`` in a checkout.
@@ -10,6 +14,7 @@ build. ``loader`` runs ``python -m gantrymq.kernels.build`` in a checkout.
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import json
 import os
@@ -21,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -30,10 +36,9 @@ from typing import Any
 import orjson
 
 from gantrymq.errors import KernelsError
+from gantrymq.kernels.api import examples
 from gantrymq.kernels.calls import kinds_of
 from gantrymq.kernels.loader import FOLDER, INDEX, object_path, read_index, stamp
-from gantrymq.kernels.signatures import calls
-from gantrymq.kernels.sources import kernel_digest, kernel_sources
 from gantrymq.kernels.variants import VARIANTS, Variant, choose, variants_of
 
 _ROOT = Path(__file__).parent.parent
@@ -112,14 +117,14 @@ def _digests() -> dict[str, str]:
         ) from error
     processors = [variant[:3] for table in VARIANTS.values() for variant in table]
     found = {}
-    for kernel, example in calls():
+    for kernel, example in examples():
         text = f"{made_by} {processors} {kinds_of(example)} {kernel_digest(kernel.module)}"
         found[kernel.full_name] = sha256(text.encode()).hexdigest()[:16]
     return found
 
 
 def _stamps() -> dict[str, list[int]]:
-    paths = kernel_sources(sorted({kernel.module for kernel, _ in calls()}))
+    paths = kernel_sources(sorted({kernel.module for kernel, _ in examples()}))
     return {str(path.relative_to(_ROOT)): stamp(path) for path in paths}
 
 
@@ -236,6 +241,84 @@ def _last_lines(text: str) -> str:
 
 def _say(text: str) -> None:
     print(text, flush=True)
+
+
+_PACKAGE = "gantrymq"
+_COMPILER = f"{_PACKAGE}.kernels.compiler"
+_ALWAYS = (_COMPILER, f"{_PACKAGE}.kernels.api", f"{_PACKAGE}.kernels.variants")
+_DIGEST_LETTERS = 20
+_HAVE_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def kernel_digest(module: str) -> str:
+    """Return a digest of all code that the kernels of ``gantrymq.kernels.MODULE`` depend on, including the compiler.
+
+    Raises OSError if a source cannot be read, SyntaxError if one is not valid Python.
+    """
+    names = {*_closure(f"{_PACKAGE}.kernels.{module}"), _COMPILER}
+    return sha256("\n".join(f"{name} {_code_digest(_path(name))}" for name in sorted(names)).encode()).hexdigest()[
+        :_DIGEST_LETTERS
+    ]
+
+
+def kernel_sources(modules: list[str]) -> list[Path]:
+    """Return the files of all code that these kernel modules depend on, and of the tables of kernels and variants."""
+    roots = [f"{_PACKAGE}.kernels.{module}" for module in modules]
+    return sorted({_path(name) for name in _ALWAYS}.union(_path(name) for root in roots for name in _closure(root)))
+
+
+@lru_cache(maxsize=256)
+def _closure(root: str) -> frozenset[str]:
+    """Return the modules of gantrymq that ``root`` imports, directly or indirectly, including itself."""
+    found: set[str] = set()
+    ahead = [root]
+    while ahead:
+        name = ahead.pop()
+        if name not in found:
+            found.add(name)
+            ahead.extend(_imported(name))
+    return frozenset(found)
+
+
+@lru_cache(maxsize=256)
+def _imported(name: str) -> tuple[str, ...]:
+    return tuple(_imports(_parse(_path(name))))
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if _is_module(alias.name))
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == _PACKAGE:
+            submodules = [f"{node.module}.{alias.name}" for alias in node.names]
+            modules = [module for module in submodules if _is_module(module)]
+            yield from modules
+            if len(modules) < len(submodules):
+                yield node.module
+
+
+def _is_module(name: str) -> bool:
+    return name.split(".", maxsplit=1)[0] == _PACKAGE and _path(name).exists()
+
+
+def _path(name: str) -> Path:
+    stem = _ROOT.joinpath(*name.split(".")[1:])
+    package = stem / "__init__.py"
+    return package if package.exists() else stem.with_suffix(".py")
+
+
+@lru_cache(maxsize=256)
+def _parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_bytes(), str(path))
+
+
+@lru_cache(maxsize=256)
+def _code_digest(path: Path) -> str:
+    tree = _parse(path)
+    for node in ast.walk(tree):
+        if isinstance(node, _HAVE_DOCSTRINGS) and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return sha256(ast.dump(tree).encode()).hexdigest()
 
 
 if __name__ == "__main__":

@@ -27,9 +27,9 @@ import numpy as np
 from llvmlite import ir
 from numba.extending import intrinsic
 
+from gantrymq.kernels.api import examples
 from gantrymq.kernels.calls import Kernel, kinds_of
 from gantrymq.kernels.codes import RESULT_WORDS
-from gantrymq.kernels.signatures import calls
 from gantrymq.kernels.variants import VARIANTS, Variant
 
 # Numba's annotations cover only a part of what is used here.
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
     """Compile the kernels named MODULE.NAME to FOLDER/MODULE.NAME.o, with a .json file of what ``calls`` must know."""
     variant = next(variant for found in VARIANTS.values() for variant in found if variant.name == arguments[0])
     folder, wanted = Path(arguments[1]), set(arguments[2:])
-    for kernel, example in calls():
+    for kernel, example in examples():
         if kernel.full_name in wanted:
             code, results = compile_kernel(kernel, example, variant)
             known = {"kinds": repr(kinds_of(example)), "results": results}

@@ -26,7 +26,7 @@ from gantrymq.kernels.codes import (
     STORE_TIMESTAMP,
     SYS_FLAG,
 )
-from gantrymq.kernels.dispatch_properties import dispatch_properties
+from gantrymq.kernels.entries import dispatch_properties
 from gantrymq.kernels.index import hash_record, hashed_topic, no_topic
 from gantrymq.kernels.jit import helper, kernel
 from gantrymq.kernels.queue_table import QueueTable

@@ -1,11 +1,18 @@
-"""Encodes records from columns, directly into a mapped file.
+"""Encodes records from columns, directly into a mapped file, and the properties of records from columns or maps.
 
 Text and bytes are as in Arrow: ``values`` (uint8, read-only) and ``offsets`` (int64, one more than rows); row i is
 ``values[offsets[i]:offsets[i + 1]]``. Numbers are in a column matrix (``gantrymq.kernels.codes``), whose other rows are
 filled during encoding: afterwards it equals what ``scan`` would read.
 
-Source: MessageExtEncoder.encode, CommitLog.DefaultAppendMessageCallback, MessageDecoder.createCrc32.
+Properties come from one column of values for each name (``fill_property``; a row with an empty value does not get the
+property), or from a map column with any number of names and values for each row, in their order (``size_map``,
+``fill_map``; row i has the entries ``row_offsets[i]`` to ``row_offsets[i + 1]``).
+
+Source: MessageExtEncoder.encode, CommitLog.DefaultAppendMessageCallback, MessageDecoder.createCrc32 and
+messageProperties2String; ``gantrymq.format.properties.encode_properties``.
 """
+
+from __future__ import annotations
 
 import numpy as np
 
@@ -24,7 +31,7 @@ from gantrymq.kernels import codes
 from gantrymq.kernels.arrays import Bytes, Int64s
 from gantrymq.kernels.codes import STOP_DONE, STOP_FULL_FILE, STOP_LENGTH
 from gantrymq.kernels.crc import crc_of
-from gantrymq.kernels.entries import PROPERTY_SEPARATOR
+from gantrymq.kernels.entries import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from gantrymq.kernels.intrinsics import copy, store_i16, store_i32, store_i64
 from gantrymq.kernels.jit import helper, kernel
 from gantrymq.model.flags import BORN_HOST_V6, STORE_HOST_V6
@@ -176,3 +183,59 @@ def encode_batch(
             _store_crc_property(out, position, at + closing)
         position += size
     return n, STOP_DONE, position
+
+
+@kernel
+def fill_property(name: Bytes, values: Bytes, offsets: Int64s, n: int, cursors: Int64s, out: Bytes) -> None:
+    """Write ``name 0x01 value 0x02`` of each of n rows to ``out``.
+
+    Row i's is written at ``cursors[i]``, which is moved to its end.
+    """
+    for i in range(n):
+        start, stop = offsets[i], offsets[i + 1]
+        if start < stop:
+            at = cursors[i]
+            copy(out, at, name, 0, name.size)
+            out[at + name.size] = NAME_VALUE_SEPARATOR
+            copy(out, at + name.size + 1, values, start, stop - start)
+            out[at + name.size + 1 + stop - start] = PROPERTY_SEPARATOR
+            cursors[i] = at + name.size + 2 + stop - start
+
+
+@kernel
+def size_map(row_offsets: Int64s, key_offsets: Int64s, item_offsets: Int64s, n: int, sizes: Int64s) -> None:
+    """Add the size of row i's entries (bytes) to ``sizes[i]``."""
+    for i in range(n):
+        first, last = row_offsets[i], row_offsets[i + 1]
+        keys = key_offsets[last] - key_offsets[first]
+        items = item_offsets[last] - item_offsets[first]
+        sizes[i] += keys + items + 2 * (last - first)
+
+
+@kernel
+def fill_map(
+    row_offsets: Int64s,
+    key_values: Bytes,
+    key_offsets: Int64s,
+    item_values: Bytes,
+    item_offsets: Int64s,
+    n: int,
+    cursors: Int64s,
+    out: Bytes,
+) -> None:
+    """Write the entries that :func:`size_map` measured to ``out``.
+
+    Row i's are written at ``cursors[i]``, which is moved to their end.
+    """
+    for i in range(n):
+        at = cursors[i]
+        for entry in range(row_offsets[i], row_offsets[i + 1]):
+            key, item = key_offsets[entry], item_offsets[entry]
+            key_length, item_length = key_offsets[entry + 1] - key, item_offsets[entry + 1] - item
+            copy(out, at, key_values, key, key_length)
+            out[at + key_length] = NAME_VALUE_SEPARATOR
+            at += key_length + 1
+            copy(out, at, item_values, item, item_length)
+            out[at + item_length] = PROPERTY_SEPARATOR
+            at += item_length + 1
+        cursors[i] = at

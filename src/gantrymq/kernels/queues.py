@@ -4,7 +4,11 @@
 queue is a pair of topic (its bytes) and queue id. A :class:`QueueTable` numbers the queues in order of first appearance
 and keeps their names, so that it serves any number of buffers.
 
-Source: CommitLog.checkMessageAndReturnSize, ConsumeQueue.putMessagePositionInfo, MessageExtBrokerInner.
+Two kernels check runs of units (``gantrymq.format.queue_entry``) that a queue has: ``valid_units``, ``rising_units``.
+Their ``start`` is the position of a unit, and a partial unit at the end of the range is not read.
+
+Source: CommitLog.checkMessageAndReturnSize, ConsumeQueue.putMessagePositionInfo, recover and truncateDirtyLogicFiles,
+MessageExtBrokerInner.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gantrymq.format.queue_entry import UNIT_SIZE, UNKNOWN_LEVEL_DELAY_MS
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, UNKNOWN_LEVEL_DELAY_MS
 from gantrymq.kernels.arrays import Bytes, Int64s
 from gantrymq.kernels.codes import (
     PHY_OFFSET,
@@ -31,9 +35,8 @@ from gantrymq.kernels.codes import (
     TOPIC_AT,
     TOPIC_LENGTH,
 )
-from gantrymq.kernels.dispatch_properties import Spans, dispatch_properties
-from gantrymq.kernels.entries import prefetch_entries, same_bytes
-from gantrymq.kernels.intrinsics import copy, load_word, prefetch, store_i32, store_i64
+from gantrymq.kernels.entries import Spans, dispatch_properties, prefetch_entries, same_bytes
+from gantrymq.kernels.intrinsics import copy, load_i32, load_i64, load_word, prefetch, store_i32, store_i64
 from gantrymq.kernels.jit import helper, kernel, rare_helper
 from gantrymq.kernels.queue_table import COUNT, POOLED, QueueTable
 from gantrymq.kernels.text import hash_text, signed_hash
@@ -249,3 +252,36 @@ def encode_units(
         group_start[queue] = group_start[queue - 1]
     group_start[0] = 0
     return int(group_start[queues])
+
+
+@kernel
+def valid_units(buf: Bytes, start: int, stop: int, phy_offset: int) -> int:
+    """Return how many bytes from ``start`` hold valid units that point below ``phy_offset``.
+
+    A unit is valid if its phyOffset is not negative and its size is positive.
+    """
+    at = start
+    while at + UNIT_SIZE <= stop:
+        offset, size = load_i64(buf, at), load_i32(buf, at + 8)
+        if offset < 0 or size <= 0 or offset >= phy_offset:
+            break
+        at += UNIT_SIZE
+    return at - start
+
+
+@kernel
+def rising_units(buf: Bytes, start: int, stop: int, highest: int, limit: int) -> tuple[int, int]:
+    """Return how many bytes hold units that point to rising offsets below ``limit``, and the last such offset.
+
+    Pre-blanks count whatever their offset. The first offset must be above ``highest``. The next run continues from the
+    result.
+    """
+    at = start
+    while at + UNIT_SIZE <= stop:
+        offset, size = load_i64(buf, at), load_i32(buf, at + 8)
+        if size != BLANK_UNIT_SIZE:
+            if size <= 0 or offset <= highest or offset >= limit:
+                break
+            highest = offset
+        at += UNIT_SIZE
+    return at - start, highest

@@ -29,17 +29,12 @@ class Variant(NamedTuple):
     flags: frozenset[str]
 
 
-_AVX2 = frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe pclmulqdq".split())
-_AVX512 = _AVX2 | frozenset("avx512f avx512bw avx512cd avx512dq avx512vl vpclmulqdq".split())
-_V3_FEATURES = "+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+pclmul"
+_AVX2 = frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe".split())
+_AVX512 = _AVX2 | frozenset("avx512f avx512bw avx512cd avx512dq avx512vl".split())
+_V3_FEATURES = "+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe"
 VARIANTS = {
     "x86_64": (
-        Variant(
-            "x86_64_v4",
-            "x86-64-v4",
-            f"{_V3_FEATURES},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,+vpclmulqdq",
-            _AVX512,
-        ),
+        Variant("x86_64_v4", "x86-64-v4", f"{_V3_FEATURES},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl", _AVX512),
         Variant("x86_64_v3", "x86-64-v3", _V3_FEATURES, _AVX2),
         Variant("x86_64_v2", "x86-64-v2", "+sse4.2", frozenset()),
     ),
