@@ -20,8 +20,8 @@ class GatedFileSystem(FaultyFileSystem):
         self.broken = False
         self.arrived = threading.Event()
 
-    def _count(self, operation: str, path: Path) -> None:
-        super()._count(operation, path)
+    def _before(self, operation: str, path: Path) -> None:
+        super()._before(operation, path)
         if operation == self.meant[0] and self.meant[1] in path.parts:
             self.arrived.set()
             assert self.gate.wait(60)

@@ -12,8 +12,8 @@ import pytest
 from kernel_cases import broken, random_record, seeds
 
 from gantrymq.format.record import encode_blank
-from gantrymq.fs.holes import data_end
 from gantrymq.fs.memory import MemoryFileSystem
+from gantrymq.fs.reads import data_end
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import find_record

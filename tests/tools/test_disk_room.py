@@ -11,9 +11,8 @@ from loss_cases import LOG_FILE, KnownStore
 from gantrymq.cli.main import exit_code
 from gantrymq.errors import NoRoomError
 from gantrymq.format.queue_entry import UNIT_SIZE
-from gantrymq.fs.compressing import may_compress
 from gantrymq.fs.memory import MemoryFileSystem
-from gantrymq.fs.real import RealFileSystem
+from gantrymq.fs.real import RealFileSystem, may_compress
 from gantrymq.tools.export import export_store
 from gantrymq.tools.export_files import ExportFormat
 from gantrymq.tools.rebuild import rebuild_store

@@ -12,7 +12,7 @@ import pytest
 
 from gantrymq import Message, MessageStore, MessageStoreConfig
 from gantrymq.format.names import offset_name
-from gantrymq.fs.holes import read_data
+from gantrymq.fs.reads import read_data
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.log.mapped_file import MEMORY_AHEAD
 from gantrymq.store.reader import StoreReader

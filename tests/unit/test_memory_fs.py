@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from gantrymq.errors import DiskFullError, StoreLockedError
-from gantrymq.fs.memory import MemoryFile, MemoryFileSystem
-from gantrymq.fs.memory_inode import PAGE_SIZE
+from gantrymq.fs.memory import PAGE_SIZE, MemoryFile, MemoryFileSystem
 
 DIRECTORY = Path("/data")
 PATH = DIRECTORY / "file"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gantrymq.format.timer import SLOTS, WHEEL_SIZE, decode_timer_checkpoint
-from gantrymq.fs.holes import data_end
+from gantrymq.fs.reads import data_end
 from gantrymq.model.flags import is_consumable
 from gantrymq.model.message import TIMER_TOPIC, Message
 from gantrymq.store.timer import timer_service

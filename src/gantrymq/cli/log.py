@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gantrymq.cli.records import Record
     from gantrymq.config.properties import Reading
     from gantrymq.errors import DiskError, StoreError
-    from gantrymq.fs.lost_pages import LostPages
+    from gantrymq.fs.reads import LostPages
     from gantrymq.store.log.commit_log import CommitLog
     from gantrymq.store.log.mapped_file import MappedFile
     from gantrymq.store.log.record_chain import RecordChain
@@ -87,8 +87,8 @@ class OpenedLog(NamedTuple):
 
 def open_log(path: Path, reading: Reading) -> OpenedLog:
     """The log of the store at ``path``. The view is private: loading must not even remove an empty file."""
-    from gantrymq.fs.lost_pages import LostPages
     from gantrymq.fs.overlay import OverlayFileSystem
+    from gantrymq.fs.reads import LostPages
     from gantrymq.store.geometry import find_file_sizes, require_store
     from gantrymq.store.log.commit_log import CommitLog
     from gantrymq.store.paths import StorePaths

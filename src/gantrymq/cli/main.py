@@ -17,15 +17,16 @@ from __future__ import annotations
 import codecs
 import gc
 import os
+import resource
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from io import TextIOWrapper
 from typing import NoReturn
 
 from gantrymq.cli.plain_line import plain_command
 from gantrymq.cli.terminal import CANNOT, DONE, UNREADABLE_HELP, USAGE, is_unreadable, print_error
 from gantrymq.errors import ConfigError, GantrymqError
-from gantrymq.fs.descriptor_limit import allow_many_descriptors
 
 INTERRUPTED = 130
 NO_READER = 141
@@ -37,7 +38,7 @@ _EXTRAS = {"pyarrow": "arrow", "pyspark": "spark"}  # module: extra of pip insta
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its code."""
     _open_what_is_closed()
-    allow_many_descriptors()
+    _allow_many_descriptors()
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
         codecs.register_error(_ENCODED, _encoded)
         sys.stdout.reconfigure(errors=_ENCODED)
@@ -51,6 +52,13 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
         _give_up_stdout()
     gc.freeze()  # otherwise the interpreter walks through all objects at its end
     sys.exit(code)
+
+
+def _allow_many_descriptors() -> None:
+    """Raise this process's limit of open files to the maximum, as the JVM does: a queue takes one or two files."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # some systems refuse an infinite limit
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _encoded(error: UnicodeError) -> tuple[str | bytes, int]:

@@ -21,8 +21,7 @@ from gantrymq.errors import DiskError, StorePermissionError
 from gantrymq.fs import pages
 from gantrymq.fs.api import Bytes, Entry, FileLock, Identity
 from gantrymq.fs.descriptors import data_from, identity_of, named_errors, open_descriptor
-from gantrymq.fs.holes import data_end
-from gantrymq.fs.lost_pages import LostPages
+from gantrymq.fs.reads import LostPages, data_end
 from gantrymq.fs.real import RealFileSystem
 
 _ZERO_STRETCH = 1 << 16

@@ -1,9 +1,10 @@
 """Local files.
 
 Durability: ``sync`` is fdatasync, which on Linux also writes back the dirty pages of mappings and, unlike Python's
-msync, lets other threads run meanwhile. Space: ``reserve`` is posix_fallocate. Locking: a POSIX record lock on byte 0,
-as Java's ``tryLock(0, 1)`` takes. Such a lock does not exclude within one process, so this process keeps a table of its
-locked files. Closing *any* descriptor of the file drops the lock, so no other code here opens the lock file.
+msync, lets other threads run meanwhile. Space: ``reserve`` is posix_fallocate, and the free space limits nothing where
+the file system may compress. Locking: a POSIX record lock on byte 0, as Java's ``tryLock(0, 1)`` takes. Such a lock
+does not exclude within one process, so this process keeps a table of its locked files. Closing *any* descriptor of the
+file drops the lock, so no other code here opens the lock file.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ import numpy as np
 from gantrymq.errors import DiskError, DiskFullError, NotAStoreError, StoreError, StoreLockedError, StorePermissionError
 from gantrymq.fs import pages
 from gantrymq.fs.api import Bytes, Entry, FileLock, Identity
-from gantrymq.fs.compressing import may_compress
 from gantrymq.fs.descriptors import (
     allocate_space,
     begin_writing,
@@ -42,7 +42,7 @@ from gantrymq.fs.descriptors import (
     sync_errors,
     sync_file_systems,
 )
-from gantrymq.fs.holes import data_end
+from gantrymq.fs.reads import data_end
 
 _SMALL = 1 << 16
 _MANY_DIRECTORIES = 32
@@ -425,3 +425,24 @@ class _RecordLock:
 
 
 os.register_at_fork(after_in_child=_RecordLock._forget_directories)
+
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_COMPRESSING = frozenset(("btrfs", "zfs", "bcachefs", "f2fs", "ubifs", "ntfs3", "fuseblk", "apfs"))
+_POINT_AT = 4
+
+
+def may_compress(path: Path, mounts: Path = _MOUNTS) -> bool:
+    """Whether the file system of ``path`` may compress; False if the system does not say."""
+    target, best, kind = os.path.realpath(path), "", ""
+    try:
+        lines = mounts.read_text("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return False
+    for line in lines:
+        fields, _, rest = line.partition(" - ")
+        point = fields.split(" ")[_POINT_AT].replace("\\040", " ")
+        is_above = target == point or target.startswith(point.rstrip("/") + "/")
+        if is_above and len(point) >= len(best):  # of several mounts on one directory the last is visible
+            best, kind = point, rest.split(" ")[0]
+    return kind in _COMPRESSING

@@ -22,7 +22,7 @@ from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, decode_hea
 from gantrymq.format.names import CONFIG, LOCK, SALVAGE_MARK, is_index_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import Bytes, Entry, File, FileSystem
-from gantrymq.fs.holes import data_end
+from gantrymq.fs.reads import data_end
 from gantrymq.store.paths import StorePaths, offset_files
 from gantrymq.store.queue.queue_listing import queue_directories
 

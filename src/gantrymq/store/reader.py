@@ -29,8 +29,8 @@ from gantrymq.errors import (
 from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, QueueEntry
 from gantrymq.fs.lock_holder import lock_holder
-from gantrymq.fs.lost_pages import LostPages
 from gantrymq.fs.overlay import OverlayFileSystem
+from gantrymq.fs.reads import LostPages
 from gantrymq.model.message import StoredMessage
 from gantrymq.store.geometry import find_file_sizes, require_store
 from gantrymq.store.log.commit_log import CommitLog

@@ -38,7 +38,7 @@ from gantrymq.format.index import (
     file_size,
 )
 from gantrymq.fs.api import Bytes, File
-from gantrymq.fs.holes import data_end
+from gantrymq.fs.reads import data_end
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import index_balance, index_clear, index_confirm, index_put, index_repair, index_select
 from gantrymq.kernels.arrays import Int32s, Int64s, read_only

@@ -19,7 +19,7 @@ from gantrymq.errors import DiskError, StoreError
 from gantrymq.format.record import SECTOR
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import Bytes, File, FileSystem
-from gantrymq.fs.page_reads import ask_twice, read_by_pages
+from gantrymq.fs.reads import ask_twice, read_by_pages
 from gantrymq.kernels import codes
 from gantrymq.kernels.arrays import read_only
 from gantrymq.store.log.record_batch import (

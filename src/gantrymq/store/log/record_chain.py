@@ -29,7 +29,7 @@ from gantrymq.errors import StoreError
 from gantrymq.format.record import BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, PHY_OFFSET_AT
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import Bytes
-from gantrymq.fs.holes import HasHoles, data_end
+from gantrymq.fs.reads import HasHoles, data_end
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import find_record, scan
 from gantrymq.kernels.arrays import new_columns, read_only

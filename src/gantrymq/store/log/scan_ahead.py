@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 from gantrymq.errors import StoreError
 from gantrymq.format.record import SECTOR
 from gantrymq.fs.api import Bytes
-from gantrymq.fs.holes import HasHoles, data_end
+from gantrymq.fs.reads import HasHoles, data_end
 from gantrymq.kernels.api import find_record
 from gantrymq.store.log.record_batch import LARGE_BATCH_RECORDS, SETS, RecordBatch, Scan
 

@@ -24,7 +24,7 @@ from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, PRE_BLANK, UNIT_SIZE, Q
 from gantrymq.format.queue_ext import MAX_ADDRESS, QueueExtUnit, is_address
 from gantrymq.format.record import SECTOR
 from gantrymq.fs.api import Bytes, FileSystem
-from gantrymq.fs.holes import read_data
+from gantrymq.fs.reads import read_data
 from gantrymq.kernels import api as kernels
 from gantrymq.kernels.arrays import read_only
 from gantrymq.model.java import LONG_MAX

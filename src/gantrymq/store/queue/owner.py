@@ -26,7 +26,7 @@ from gantrymq.format.names import offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
 from gantrymq.format.record import MIN_RECORD_SIZE
 from gantrymq.fs.api import FileSystem
-from gantrymq.fs.holes import read_data
+from gantrymq.fs.reads import read_data
 from gantrymq.store.paths import OffsetFile
 from gantrymq.store.queue.consume_queue import REBUILD, UNIT_DTYPE
 from gantrymq.store.queue.consume_queues import is_light

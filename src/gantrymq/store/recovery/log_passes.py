@@ -22,7 +22,7 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import DiskError
 from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.format.record import BLANK_SIZE, MAGIC_V1, MAGIC_V2, CheckCRC
-from gantrymq.fs.lost_pages import LostPages
+from gantrymq.fs.reads import LostPages
 from gantrymq.kernels import codes
 from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.log.log_scanner import LogScanner, MappedSource

@@ -26,8 +26,8 @@ from gantrymq.format.queue_ext import is_address
 from gantrymq.format.record import BLANK_SIZE, encode_blank
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
-from gantrymq.fs.lost_pages import LostPages
 from gantrymq.fs.overlay import OverlayFileSystem
+from gantrymq.fs.reads import LostPages
 from gantrymq.kernels import codes
 from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.log.log_scanner import LogScanner

@@ -18,7 +18,7 @@ from gantrymq.format.properties import decode_properties
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
 from gantrymq.format.queue_ext import MAX_UNIT_SIZE, QueueExtUnit, decode_unit, is_address, to_offset
 from gantrymq.fs.api import FileSystem
-from gantrymq.fs.page_reads import read_part
+from gantrymq.fs.reads import read_part
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import tags_codes
 from gantrymq.model.flags import is_consumable

@@ -13,7 +13,7 @@ from gantrymq.errors import DiskError, GantrymqError, NotAStoreError, StoreError
 from gantrymq.format import names
 from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint, encode_checkpoint
 from gantrymq.fs.api import FileSystem
-from gantrymq.fs.page_reads import read_part
+from gantrymq.fs.reads import read_part
 from gantrymq.fs.replaced_file import MOST_BYTES
 from gantrymq.model.fastjson import repeated_keys
 from gantrymq.store.checkpoint import CLOCKS_DIFFER_MS

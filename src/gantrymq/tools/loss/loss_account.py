@@ -28,7 +28,7 @@ from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, decode_entry, decode_
 from gantrymq.format.names import is_index_name, offset_name
 from gantrymq.format.record import body_crc
 from gantrymq.fs.api import FileSystem
-from gantrymq.fs.page_reads import cause_of, read_part
+from gantrymq.fs.reads import cause_of, read_part
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.consume_queue import REBUILD
 from gantrymq.store.recovery.recovery import RecoveryReport

@@ -11,8 +11,7 @@ from typing import Any, cast
 
 from gantrymq.errors import DiskError, StoreError, StorePermissionError
 from gantrymq.fs.api import Entry, File, FileSystem
-from gantrymq.fs.holes import data_end
-from gantrymq.fs.page_reads import ask_twice, read_by_pages
+from gantrymq.fs.reads import ask_twice, data_end, read_by_pages
 from gantrymq.kernels.arrays import read_only
 from gantrymq.store.queue.queue_listing import is_topic_name
 from gantrymq.tools.loss.loss import NotCompared

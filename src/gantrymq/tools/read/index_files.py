@@ -15,7 +15,7 @@ from gantrymq.format.index import HEADER_SIZE, decode_header, file_size
 from gantrymq.format.names import is_index_name
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.api import Bytes, Entry, File, FileSystem
-from gantrymq.fs.page_reads import read_by_pages
+from gantrymq.fs.reads import read_by_pages
 from gantrymq.store.geometry import (
     INDEX_KEYS,
     QUEUE_SIZE_KEY,

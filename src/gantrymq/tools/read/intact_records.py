@@ -23,7 +23,7 @@ from gantrymq.errors import StoreError
 from gantrymq.format.names import offset_name
 from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import FileSystem
-from gantrymq.fs.page_reads import read_part
+from gantrymq.fs.reads import read_part
 from gantrymq.kernels import codes
 from gantrymq.store.log.log_reader import Damage, End, LogFile, LogFileReader
 from gantrymq.store.log.record_batch import RecordBatch, Scan, first_torn

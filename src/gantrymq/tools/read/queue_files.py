@@ -19,7 +19,7 @@ from gantrymq.errors import StoreError
 from gantrymq.format.names import offset_name, parse_offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
 from gantrymq.fs.api import Entry, File, FileSystem
-from gantrymq.fs.page_reads import ask_twice, cause_of, read_by_pages
+from gantrymq.fs.reads import ask_twice, cause_of, read_by_pages
 from gantrymq.store.paths import StorePaths, offset_files
 from gantrymq.store.queue.consume_queue import UNIT_DTYPE
 from gantrymq.store.queue.consume_queue_ext import REBUILD_EXT

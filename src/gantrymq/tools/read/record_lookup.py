@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from gantrymq.errors import StoreError
 from gantrymq.format.record import MIN_RECORD_SIZE, Layout, read_layout
 from gantrymq.fs.api import File, FileSystem
-from gantrymq.fs.page_reads import ask_twice
+from gantrymq.fs.reads import ask_twice
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import read_each
 from gantrymq.kernels.arrays import Int64s, new_columns, read_only

@@ -20,7 +20,7 @@ from gantrymq.errors import DiskError, StoreError
 from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.format.record import BLANK_SIZE, CheckCRC, Layout, decode_record
 from gantrymq.fs.api import FileSystem
-from gantrymq.fs.page_reads import read_part
+from gantrymq.fs.reads import read_part
 from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.log.mapped_file import MappedFile
