@@ -29,7 +29,7 @@ from gantrymq.remoting.bodies.client import ConsumerData, HeartbeatData
 from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.message_batch import BatchedMessage, encode_batch
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.remoting.transport.event_loop import new_event_loop
+from gantrymq.remoting.transport.server import new_event_loop
 from gantrymq.remoting.transport.tls import TlsServer
 
 BODY = bytes(1024)

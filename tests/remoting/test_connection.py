@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from remoting_cases import commands
 
 from gantrymq.errors import RemotingCommandError
-from gantrymq.remoting.binary_header import MAX_EXT_FIELDS, encode_ext_fields
 from gantrymq.remoting.codes import RequestCode, SerializeType
 from gantrymq.remoting.command import MAX_FRAME_BYTES, RemotingCommand, encode_command, encode_head
 from gantrymq.remoting.connection import Connection, PendingRequests
+from gantrymq.remoting.frame_header import MAX_EXT_FIELDS, encode_ext_fields
 
 
 def frame(header: bytes, body: bytes = b"", serialize_type: int = 0) -> bytes:

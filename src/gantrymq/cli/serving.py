@@ -38,7 +38,7 @@ def serve_until_stopped(server: Server, *, json: bool, verbose: bool) -> None:
 
     A second signal ends the process at once; the store then recovers at its next start.
     """
-    from gantrymq.remoting.transport.event_loop import new_event_loop
+    from gantrymq.remoting.transport.server import new_event_loop
 
     _log_to_stderr(verbose=verbose)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:

@@ -4,6 +4,9 @@ A frame is ``length 4 | serialize type 1, header length 3 | header | body``; the
 extFields of a received command are decoded only on access, as texts (:attr:`RemotingCommand.ext_fields`) or as a typed
 header (:meth:`RemotingCommand.read`).
 
+A broker's most frequent requests are small and arrive by the dozen. Decoding each one costs more than executing it, so
+a processor may take a :class:`CommandRun`: the frames of requests of one kind, not decoded into commands.
+
 Source: RemotingCommand.
 """
 
@@ -15,10 +18,18 @@ from typing import TypeVar
 from msgspec import Raw
 
 from gantrymq.errors import RemotingCommandError
-from gantrymq.remoting.binary_header import MAX_CODE, decode_binary_header, decode_ext_fields, encode_binary_header
 from gantrymq.remoting.codes import VERSION_5_5_0, LanguageCode, SerializeType
+from gantrymq.remoting.frame_header import (
+    LANGUAGES,
+    MAX_CODE,
+    decode_binary_header,
+    decode_ext_fields,
+    decode_json_ext_fields,
+    decode_json_header,
+    encode_binary_header,
+    encode_json_header,
+)
 from gantrymq.remoting.header import CommandHeader, header_from_json, header_from_texts
-from gantrymq.remoting.json_header import LANGUAGES, decode_json_ext_fields, decode_json_header, encode_json_header
 
 RESPONSE_FLAG = 1
 ONEWAY_FLAG = 2
@@ -199,3 +210,16 @@ def decode_command(serialize_type: int, header: bytes, body: bytes) -> RemotingC
     else:
         raise RemotingCommandError(f"no serialize type has the number {serialize_type}")
     return command
+
+
+class CommandRun(RemotingCommand):
+    """The requests whose frames are ``data[begin:end]``, all with this code.
+
+    :func:`gantrymq.remoting.connection.split_run` decodes them one by one.
+    """
+
+    __slots__ = ("begin", "data", "end")
+
+    def __init__(self, code: int, data: bytes, begin: int, end: int) -> None:
+        super().__init__(code)
+        self.data, self.begin, self.end = data, begin, end

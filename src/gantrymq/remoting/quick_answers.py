@@ -15,8 +15,8 @@ from typing import cast
 
 from gantrymq.remoting.codes import VERSION_5_5_0, LanguageCode, ResponseCode, SerializeType
 from gantrymq.remoting.command import FRAME_HEAD, MAX_FRAME_BYTES, RESPONSE_FLAG, RemotingCommand
+from gantrymq.remoting.frame_header import encode_json_header
 from gantrymq.remoting.headers.pull import PullMessageResponseHeader
-from gantrymq.remoting.json_header import encode_json_header
 
 Marks = tuple[tuple[str, str], ...]
 

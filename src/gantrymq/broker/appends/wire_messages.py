@@ -32,7 +32,7 @@ from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.codes import RequestCode
-from gantrymq.remoting.command_run import CommandRun
+from gantrymq.remoting.command import CommandRun
 from gantrymq.remoting.message_batch import MAX_PROPERTIES_LENGTH
 from gantrymq.store.log.appendable import AppendableBatch, NextOffsets, template_of
 from gantrymq.store.log.mapped_file import MappedFile

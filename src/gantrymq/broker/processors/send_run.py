@@ -29,7 +29,7 @@ from gantrymq.kernels.arrays import Bytes, read_only
 from gantrymq.model.host import Host
 from gantrymq.model.message import message_id
 from gantrymq.model.status import PutMessageStatus
-from gantrymq.remoting.command_run import CommandRun
+from gantrymq.remoting.command import CommandRun
 from gantrymq.remoting.connection import split_run
 from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2
 from gantrymq.remoting.transport.channel import Channel

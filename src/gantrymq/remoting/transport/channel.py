@@ -36,8 +36,7 @@ from gantrymq.remoting.command import (
     encode_command,
     encode_head,
 )
-from gantrymq.remoting.connection import Connection, FindRun, PendingRequests
-from gantrymq.remoting.other_protocols import other_protocol
+from gantrymq.remoting.connection import Connection, FindRun, PendingRequests, other_protocol
 from gantrymq.remoting.transport.shared import ServerShared
 from gantrymq.remoting.transport.tls import HANDSHAKE_BYTE, TlsMode, TlsServer, TlsSession
 from gantrymq.remoting.transport.turns import SLICE_S, TURN_S
@@ -66,7 +65,7 @@ class ChannelHandler(Protocol):
     def requests(self, channel: Channel, requests: list[RemotingCommand]) -> None:
         """All requests that one read completed, in order. Answers go to :meth:`Channel.send`.
 
-        With ``find_run`` there may be runs among them (:class:`gantrymq.remoting.command_run.CommandRun`).
+        With ``find_run`` there may be runs among them (:class:`gantrymq.remoting.command.CommandRun`).
         """
         ...
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from gantrymq.errors import DiskError, GantrymqError
 from gantrymq.logs import get_logger
 from gantrymq.remoting.codes import RequestCode, ResponseCode
-from gantrymq.remoting.command import RemotingCommand
-from gantrymq.remoting.command_run import CommandRun
+from gantrymq.remoting.command import CommandRun, RemotingCommand
 from gantrymq.remoting.connection import split_run
 from gantrymq.remoting.transport.channel import Channel
 

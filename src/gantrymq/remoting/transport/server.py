@@ -176,3 +176,13 @@ class RemotingServer:
                     address=channel.address, seconds=int(now - since),
                 )  # fmt: skip
                 channel.abort()
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """A new event loop, for asyncio.Runner."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
