@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gantrymq.cli import rebuild, rebuilding, recover, recovery
 from gantrymq.cli.application import application
-from gantrymq.cli.plain_line import plain_command
+from gantrymq.cli.main import plain_command
 from gantrymq.errors import ConfigError, NotAStoreError
 
 FLAGS = ("--dry-run", "--json", "--queues", "--index")

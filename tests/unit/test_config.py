@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gantrymq.config.amended import amended
 from gantrymq.config.broker_settings import BrokerConfig
 from gantrymq.config.keys import fields_by_key, require_same_at_start
 from gantrymq.config.known_keys import KNOWN_KEYS, is_read_at_start
-from gantrymq.config.properties import parse_assignments, parse_properties, read_settings, write_settings
+from gantrymq.config.properties import amended, parse_assignments, parse_properties, read_settings, write_settings
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig, RecoverRule
 from gantrymq.errors import ConfigError
 from gantrymq.namesrv.settings import NamesrvConfig

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.opened import end_reading
+from gantrymq.cli.opened import end_reading, read_options
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, moment_ms, queue_number
 from gantrymq.cli.terminal import print_line, warn
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gantrymq.cli.given_settings import read_options
+from gantrymq.cli.opened import read_options
 from gantrymq.cli.options import AsJson, Begin, ConfigFile, End, Settings, Store, count, queue_number
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 from gantrymq.cli.stop_signals import sigterm_unwinds

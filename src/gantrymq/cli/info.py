@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.opened import end_reading
+from gantrymq.cli.opened import end_reading, read_options
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store
 
 if TYPE_CHECKING:

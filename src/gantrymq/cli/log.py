@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.opened import end_reading
+from gantrymq.cli.opened import end_reading, read_options
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count
 from gantrymq.format.stop_reason import StopReason
 

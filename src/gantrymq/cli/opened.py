@@ -1,7 +1,7 @@
-"""Opens a store for reading, and ends a command that read it.
+"""Reads the settings of a command line, opens a store with them for reading, and ends the command.
 
-A progress bar shows a recovery of the view. If a part of the store is missing, the command ends with a warning and exit
-code 1.
+The settings are a broker.conf (``-c``) and single keys (``--set``). A progress bar shows a recovery of the view. If a
+part of the store is missing, the command ends with a warning and exit code 1.
 """
 
 from __future__ import annotations
@@ -17,6 +17,38 @@ if TYPE_CHECKING:
     from gantrymq.errors import StoreError
     from gantrymq.store.queue.consume_queue import ConsumeQueue
     from gantrymq.store.reader import StoreReader
+
+
+def read_options(config_file: Path | None, assignments: list[str] | None) -> Reading:
+    """The settings of ``-c`` and ``--set``; ``--set`` has precedence. Warns on stderr. Raises ConfigError, OSError."""
+    from gantrymq.config.properties import read_settings
+
+    reading = read_settings(read_entries(config_file, assignments))
+    for warning in reading.warnings:
+        warn(warning)
+    return reading
+
+
+def read_entries(
+    config_file: Path | None, assignments: list[str] | None, also: Callable[[str], bool] = lambda key: False
+) -> dict[str, str]:
+    """The entries of ``-c`` and ``--set``; ``--set`` has precedence.
+
+    ``also`` accepts further keys beside those of a broker. Raises ConfigError if ``--set`` names an unknown key,
+    OSError.
+    """
+    from gantrymq.config.properties import parse_assignments, parse_properties
+
+    entries = parse_properties(_text(config_file)) if config_file else {}
+    return entries | parse_assignments(assignments or (), also)
+
+
+def _text(path: Path) -> str:
+    raw = path.read_bytes()
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")  # as java.util.Properties
 
 
 def end_reading(problems: Sequence[StoreError], code: int = 0, notes: Sequence[StoreError] = ()) -> None:

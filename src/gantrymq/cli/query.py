@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gantrymq.cli.given_settings import read_options
-from gantrymq.cli.opened import end_reading
+from gantrymq.cli.opened import end_reading, read_options
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, moment_ms, whole_number
 from gantrymq.cli.terminal import DONE, FINDINGS, warn
 

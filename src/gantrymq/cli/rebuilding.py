@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from gantrymq.cli.given_settings import read_options
+from gantrymq.cli.opened import read_options
 from gantrymq.cli.terminal import DONE, FINDINGS
 
 if TYPE_CHECKING:

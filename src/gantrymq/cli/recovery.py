@@ -6,7 +6,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gantrymq.cli.given_settings import read_options
+from gantrymq.cli.opened import read_options
 from gantrymq.cli.terminal import DONE, FINDINGS, warn
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gantrymq.cli.given_settings import read_entries
+from gantrymq.cli.opened import read_entries
 from gantrymq.cli.terminal import warn
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ def _changed_by_tools(file: Path, is_live: Callable[[str], bool]) -> dict[str, s
 
 def _keep(config_file: Path, entries: Mapping[str, str]) -> None:
     """Save the settings that an administrator changed. Raises DiskFullError, StorePermissionError."""
-    from gantrymq.config.amended import amended
     from gantrymq.config.broker_settings import is_known
+    from gantrymq.config.properties import amended
     from gantrymq.fs.real import RealFileSystem
     from gantrymq.fs.replaced_file import ReplacedFile
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gantrymq.cli.given_settings import read_options
+from gantrymq.cli.opened import read_options
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store
 from gantrymq.cli.spark_engine import Engine, EngineOption, SparkConf
 from gantrymq.cli.terminal import FINDINGS

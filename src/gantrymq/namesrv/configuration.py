@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from gantrymq.config.amended import amended
 from gantrymq.config.keys import check_length, read_fields, require_same_at_start, write_fields
+from gantrymq.config.properties import amended
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.replaced_file import ReplacedFile
 from gantrymq.namesrv.settings import WITHOUT_EFFECT, NamesrvConfig, acts
