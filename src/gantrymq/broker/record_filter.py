@@ -15,18 +15,18 @@ from gantrymq.format.properties import decode_properties
 from gantrymq.format.record import Layout, read_layout
 from gantrymq.model.message import PROPERTY_RETRY_TOPIC
 
-_BUDGET = 400_000  # about 30 ms
+_BUDGET = 400_000  # the work of about 30 ms
 _RECORD_COST = 50
-_PARSE_COST = 25  # of a character that may have to be parsed first
-_WORK_BYTES = 256  # of properties, for which an expression is counted once more
+_PARSE_COST = 25  # the weight of a character that may have to be parsed first
+_WORK_BYTES = 256  # bytes of properties; for each of them the expression is counted once more
 
 FindFilter = Callable[[str], SqlFilter | None]
 
 
 class RecordFilter:
-    """The filter of a pull. ``find_for_topic`` is given for a retry topic with filterSupportRetry.
+    """The filter of a pull. ``find_for_topic`` is set for a retry topic with filterSupportRetry.
 
-    It returns the group's filter for the topic that a message of a retry topic came from; None lets it pass.
+    It returns the group's filter for the original topic of a message of the retry topic. None accepts the message.
     """
 
     def __init__(self, sql: SqlFilter, find_for_topic: FindFilter | None = None) -> None:
@@ -43,18 +43,18 @@ class RecordFilter:
 
 
 class FilterRun:
-    """One pull's use of a filter. ``is_used_up`` says that its budget is used up."""
+    """The use of a filter by one pull, within its budget."""
 
     def __init__(self, choose: Callable[[Mapping[str, str]], SqlFilter | None], cost: int) -> None:
         self._choose, self._cost, self._left = choose, cost, _BUDGET
 
     @property
     def is_used_up(self) -> bool:
-        """Whether no further record should be tested in this turn of the event loop."""
+        """Whether the budget is spent: test no further record in this turn of the event loop."""
         return self._left <= 0
 
     def matches(self, record: memoryview) -> bool:
-        """Whether a record matches. One that cannot be read does: the consumer shall see what is wrong with it."""
+        """Whether a record matches. An unreadable record matches, so that the consumer reports the damage."""
         layout = read_layout(record, 0, len(record))
         if not isinstance(layout, Layout):
             return True

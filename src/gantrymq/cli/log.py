@@ -28,14 +28,14 @@ _MAX_REACHED = "--max"
 
 
 class Lost(NamedTuple):
-    """Bytes of the log up to the next whole record, of which the disk does not give back all."""
+    """Bytes of the log up to the next valid record. The disk cannot read some of them."""
 
     size: int
     error: DiskError
 
 
 if TYPE_CHECKING:
-    # A physical offset, and a record there, a blank's size, lost bytes, or the end's reason.
+    # A physical offset with a record, the size of a blank, lost bytes, or the reason of the end.
     Item = tuple[int, Record | int | Lost | str]
 
 
@@ -54,9 +54,9 @@ def log(
 ) -> None:
     """Print the commit log record by record, as it is before any recovery.
 
-    A wrong CRC is told and does not end it, nor do bytes that the disk does
-    not give back; the first other thing that is no record does, and the last
-    line says what that is. Nothing is written.
+    A wrong CRC and bytes that the disk cannot read are reported, and the
+    output continues after them. It ends at the first other position without a
+    valid record; the last line has the reason. Nothing is written.
 
     Examples of use:
 
@@ -72,7 +72,7 @@ def log(
 
 
 class OpenedLog(NamedTuple):
-    """The log as its files are. A blank stands for what is ``missing``, zeros for what is ``lost``."""
+    """The log without a recovery. Blanks replace the ``missing`` parts, zeros the ``lost`` bytes."""
 
     log: CommitLog
     missing: list[StoreError]
@@ -80,12 +80,12 @@ class OpenedLog(NamedTuple):
 
     @property
     def problems(self) -> list[StoreError]:
-        """What is missing, and what the disk did not give back so far."""
+        """The missing parts, and the bytes that the disk could not read so far."""
         return [*self.missing, *self.lost.errors()]
 
 
 def open_log(path: Path, reading: Reading) -> OpenedLog:
-    """The log of the store at ``path``. The view is private: loading must not even remove an empty file."""
+    """Open the log of the store at ``path`` in a private view: loading must not even remove an empty file."""
     from gantrymq.fs.overlay import OverlayFileSystem
     from gantrymq.fs.reads import LostPages
     from gantrymq.store.geometry import find_file_sizes, require_store
@@ -108,7 +108,7 @@ def open_log(path: Path, reading: Reading) -> OpenedLog:
 
 
 def _first(items: Iterator[Item], most: int | None) -> Iterator[Item]:
-    """The first ``most`` records, and what stands between them; then an end that says where the next one is."""
+    """The first ``most`` records and the items between them, then an end at the offset of the next record."""
     from gantrymq.cli.records import Record
 
     records = 0
@@ -122,7 +122,7 @@ def _first(items: Iterator[Item], most: int | None) -> Iterator[Item]:
 
 
 def _items(opened: OpenedLog, offset: int) -> Iterator[Item]:
-    """Everything from ``offset`` on; the last item is the end's reason. Raises StoreError for an offset outside."""
+    """All items from ``offset`` on; the last one is the reason of the end. Raises StoreError for an offset outside."""
     from gantrymq.errors import StoreError
     from gantrymq.store.recovery.log_passes import LostRecords
 
@@ -148,7 +148,7 @@ def _items(opened: OpenedLog, offset: int) -> Iterator[Item]:
 
 
 def _items_of_file(file: MappedFile, position: int, lost: LostRecords) -> Generator[Item, None, tuple[int, str]]:
-    """The records of one file; returns where they end, and why the log ends there: "" where it goes on."""
+    """The records of one file. Returns their end, and the reason why the log ends there; "" if it continues."""
     from gantrymq.cli.records import Record
     from gantrymq.kernels import codes
     from gantrymq.store.log.log_scanner import MappedSource
@@ -170,12 +170,12 @@ def _items_of_file(file: MappedFile, position: int, lost: LostRecords) -> Genera
 
 
 def _reason(chain: RecordChain, file_size: int) -> str:
-    """Why the log ends here, in the contract's words."""
+    """The reason why the log ends here, in the words of docs/cli.md."""
     stop, (size, magic) = chain.stop or StopReason.NO_BLANK, chain.head
     if stop is StopReason.MAGIC:
         return f"{stop} {magic:x}"
     if stop is StopReason.SIZE:
-        # Too small for any record, yet there: it is the rest of it that is missing.
+        # The size fits into the file, so the rest of the record is missing.
         return StopReason.HALF if 0 < size <= file_size - chain.position else f"{stop} {size}"
     return stop
 

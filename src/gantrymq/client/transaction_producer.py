@@ -1,4 +1,4 @@
-"""Messages whose delivery is decided with a local transaction, with a plain face.
+"""Transactional messages from plain functions: a local transaction decides about their delivery.
 
     with TransactionProducer("127.0.0.1:9876", is_paid, producer_group="orders") as producer:
         result = producer.send_in_transaction(Message("TopicTest", b"paid"), pay)
@@ -58,9 +58,9 @@ class TransactionProducer(Producer):
     ) -> TransactionSendResult:
         """Send a half message, run the local transaction, and commit or roll back by its result.
 
-        ``execute(message, transaction_id)`` runs in the caller's thread once the broker has the half message. What it
-        raises is raised here, and the broker will ask. Where the half message is not stored as safely as it should be,
-        it is rolled back and ``execute`` is not called. Raises what :meth:`send` raises; then ``execute`` was not
+        ``execute(message, transaction_id)`` runs in the caller's thread once the broker has the half message. Its
+        exceptions are raised here, and the broker will ask. If the send result of the half message is not SEND_OK, the
+        message is rolled back and ``execute`` is not called. Raises the same as :meth:`send`; ``execute`` was then not
         called either.
         """
         check_callable("execute", execute)

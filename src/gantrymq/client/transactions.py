@@ -1,4 +1,4 @@
-"""Messages whose delivery is decided with a local transaction, over asyncio.
+"""Transactional messages over asyncio: a local transaction decides about their delivery.
 
     async with AsyncTransactionProducer("127.0.0.1:9876", is_paid, producer_group="orders") as producer:
         result = await producer.send_in_transaction(Message("TopicTest", b"paid"), pay)
@@ -7,11 +7,11 @@
         ...
         return LocalTransactionState.COMMIT_MESSAGE
 
-    async def is_paid(message):                  # what became of the transaction message.msg_id
+    async def is_paid(message):                  # the result of the transaction message.msg_id
         ...
 
-The broker keeps the message as a half message, which no consumer gets, until it is committed. Without a decision, as
-after a crash of the producer, the broker asks any producer of the group.
+The broker keeps the message as a half message, which no consumer gets, until the transaction commits. If no decision
+arrives, for example after a crash of the producer, the broker asks any producer of the group.
 
 Source: TransactionMQProducer, DefaultMQProducerImpl.sendMessageInTransaction and checkTransactionState,
 ClientRemotingProcessor.checkTransactionState.
@@ -60,7 +60,7 @@ log = get_logger("gantrymq.client.producer")
 
 
 class LocalTransactionState(Enum):
-    """What became of a local transaction; the broker asks again about one that is UNKNOW (RocketMQ's spelling)."""
+    """The result of a local transaction. The broker asks again after UNKNOW (RocketMQ's spelling)."""
 
     COMMIT_MESSAGE = "COMMIT_MESSAGE"
     ROLLBACK_MESSAGE = "ROLLBACK_MESSAGE"
@@ -69,14 +69,14 @@ class LocalTransactionState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TransactionSendResult(SendResult):
-    """The result of a send in a transaction: that of the half message, and what its producer decided."""
+    """The result of a send in a transaction: the result of the half message, and the producer's decision."""
 
     local_transaction_state: LocalTransactionState = LocalTransactionState.UNKNOW
 
 
-# The local transaction, given the message and the transaction's id.
+# The local transaction. Its arguments are the message and the id of the transaction.
 ExecuteTransaction = Callable[[Message, str], LocalTransactionState | Awaitable[LocalTransactionState]]
-# Says what became of the transaction that ``message.msg_id`` is the id of.
+# Returns the result of the transaction with the id ``message.msg_id``.
 CheckTransaction = Callable[[ReceivedMessage], LocalTransactionState | Awaitable[LocalTransactionState]]
 
 _DECISIONS = {
@@ -93,8 +93,9 @@ class AsyncTransactionProducer(AsyncProducer):
     anything else, and an exception, counts as UNKNOW. A plain function runs in a thread. All producers of a group must
     be able to answer for each other.
 
-    Brokers ask a producer that sends them heart-beats: those of the topics that it has sent to, of ``topics``, and
-    those that make topics by themselves. See :class:`AsyncProducer` for the rest. Thread rule: the event loop's thread.
+    A broker asks only producers that send it heartbeats. This one sends them to the brokers of ``topics``, of the
+    topics that it has sent to, and to those that create topics automatically. See :class:`AsyncProducer` for the rest.
+    Thread rule: the event loop's thread.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class AsyncTransactionProducer(AsyncProducer):
         return AsyncClient(config, dispatcher)
 
     def start(self) -> None:
-        """Begin to send heart-beats, so that brokers can ask about transactions of earlier producers of the group."""
+        """Begin to send heartbeats, so that brokers can ask about transactions of earlier producers of the group."""
         is_first = self._unless_dropped is None
         super().start()
         if is_first:
@@ -130,9 +131,9 @@ class AsyncTransactionProducer(AsyncProducer):
         """Send a half message, run the local transaction, and commit or roll back by its result.
 
         ``execute(message, transaction_id)`` runs once the broker has the half message: a coroutine function on the
-        event loop, a plain function in a thread. What it raises is raised here, and the broker will ask. Where the half
-        message is not stored as safely as it should be, it is rolled back and ``execute`` is not called. Raises what
-        :meth:`send` raises; then ``execute`` was not called either.
+        event loop, a plain function in a thread. Its exceptions are raised here, and the broker will ask. If the send
+        result of the half message is not SEND_OK, the message is rolled back and ``execute`` is not called. Raises the
+        same as :meth:`send`; ``execute`` was then not called either.
         """
         check_callable("execute", execute)
         sent = await self.deliver_half(self.prepare_half(message), timeout_ms)
@@ -146,7 +147,7 @@ class AsyncTransactionProducer(AsyncProducer):
             raise
         return await self.end(message, sent, state)
 
-    # In three steps: the caller prepares the message, delivers it, and ends its transaction
+    # The three steps of a transaction, for callers that run the local transaction themselves
 
     def prepare_half(self, message: Message) -> OutgoingMessage:
         """Check and compress a message, and mark it as prepared. Thread rule: any thread."""
@@ -158,7 +159,7 @@ class AsyncTransactionProducer(AsyncProducer):
         return replace(outgoing, sys_flag=outgoing.sys_flag | TRANSACTION_PREPARED)
 
     async def deliver_half(self, outgoing: OutgoingMessage, timeout_ms: int | None) -> SendResult:
-        """Send a half message to a broker that can ask about it from then on."""
+        """Send a half message, to a broker that gets heartbeats and so can ask about it."""
         sent = await self.deliver(outgoing, timeout_ms=timeout_ms)
         await self._heartbeats.reach()
         return sent
@@ -166,7 +167,7 @@ class AsyncTransactionProducer(AsyncProducer):
     async def end(
         self, message: Message, sent: SendResult, state: LocalTransactionState, remark: str | None = None
     ) -> TransactionSendResult:
-        """Tell the broker what became of the transaction. Where it is not reached it will ask."""
+        """Send the decision to the broker. If that fails, the broker will ask."""
         topic = self._full(message.topic)
         header = EndTransactionRequestHeader(
             topic=topic,
@@ -192,7 +193,7 @@ class AsyncTransactionProducer(AsyncProducer):
 
 
 class _CheckAnswers:
-    """Answers CHECK_TRANSACTION_STATE. Nothing leads from here to the producer: a dropped one can be collected."""
+    """Answers CHECK_TRANSACTION_STATE. It does not reference the producer, so that an unused one can be collected."""
 
     def __init__(self, check: CheckTransaction) -> None:
         self._check = check
@@ -201,11 +202,11 @@ class _CheckAnswers:
         self._group = ""
 
     def use(self, client: AsyncClient, config: ProducerConfig) -> None:
-        """What answers are sent by."""
+        """Set the clients through which answers are sent."""
         self._client, self._config, self._group = client, config, config.producer_group
 
     def register(self, dispatcher: RequestDispatcher) -> None:
-        """Answer through this dispatcher."""
+        """Register for the brokers' checks at a dispatcher."""
         dispatcher.register(self._answer, RequestCode.CHECK_TRANSACTION_STATE)
 
     async def _answer(self, channel: Channel, request: RemotingCommand) -> None:
@@ -257,7 +258,7 @@ class _CheckAnswers:
 
 
 async def _called(function: Callable[..., object], *arguments: object) -> object:
-    """What a function returns; a plain one runs in a thread."""
+    """The result of a function; a plain function runs in a thread."""
     if any(map(inspect.iscoroutinefunction, (function, type(function).__call__))):
         found = function(*arguments)
     else:
@@ -266,7 +267,7 @@ async def _called(function: Callable[..., object], *arguments: object) -> object
 
 
 def state_of(returned: object) -> LocalTransactionState:
-    """The state that a function of the user returned; UNKNOW, with an error in the log, for anything else."""
+    """The state that the user's function returned; UNKNOW, with an error in the log, for any other value."""
     if isinstance(returned, LocalTransactionState):
         return returned
     log.error(
@@ -276,6 +277,6 @@ def state_of(returned: object) -> LocalTransactionState:
 
 
 def check_callable(name: str, value: object) -> None:
-    """Raises MQClientError where an argument is no function."""
+    """Raise MQClientError if an argument is not a function."""
     if not callable(value) or isinstance(value, type):
         raise MQClientError(f"{name}={value!r:.80} is not allowed: a function that returns a LocalTransactionState")

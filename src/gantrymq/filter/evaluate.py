@@ -1,7 +1,7 @@
 """Compiles a syntax tree to closures over the properties of a message.
 
 A closure returns a value, or None for null. It raises EvaluationError where Java's evaluation throws. As in Java the
-operands are evaluated from left to right, and no further than needed.
+operands are evaluated from left to right, and only as many as needed.
 
 Source: the evaluate methods of org.apache.rocketmq.filter.expression.
 """
@@ -142,7 +142,7 @@ def _(node: Equal) -> Evaluate:
 @compile_node.register
 def _(node: TextMatch) -> Evaluate:
     if not node.text:
-        return lambda properties: False  # with NOT too, and without evaluating the operand
+        return lambda properties: False  # the same with NOT, and without evaluating the operand
     operand, text, wanted, test = compile_node(node.operand), node.text, not node.is_negated, _TESTS[node.test]
 
     def match(properties: Properties) -> bool:

@@ -1,12 +1,12 @@
 """The grammar of SQL92 expressions. It is imported when the first expression is parsed, because Lark costs 0.1 s.
 
-RocketMQ's parser has these particularities, which are kept:
+This parser has the same peculiarities as RocketMQ's:
 
-- It stops where an expression is complete. Text after that is ignored: ``a = 1 b = 2`` means ``a = 1``. Only the next
-  token must be a token.
+- It stops when an expression is complete, and ignores the text after it: ``a = 1 b = 2`` means ``a = 1``. Only the next
+  token must be valid.
 - ``--`` begins a comment only if a line end follows. Without one it is two signs.
 - A literal with a point or an exponent must be positive: ``0.0`` is an error.
-- An integer literal has at most 19 digits and fits a Java long, so its least value cannot be written.
+- An integer literal has at most 19 digits and fits a Java long, so the smallest long cannot be written.
 
 Source: SelectorParser.jj.
 """
@@ -89,7 +89,7 @@ _TOKEN = re.compile(
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """The tokens of an expression, one at a time. Raises FilterSyntaxError where no token begins."""
+    """The tokens of an expression, one at a time. Raises FilterSyntaxError at a position without a valid token."""
     position = 0
     last_line_end = max(text.rfind("\n"), text.rfind("\r"))
     while position < len(text):
@@ -114,13 +114,13 @@ def _first_line_end(text: str, position: int) -> int:
 
 
 class _NoLexer(Lexer):
-    """Stands for the lexer of Lark, which would read all of the text, also what a complete expression ignores."""
+    """Replaces the lexer of Lark, which would also read the text after a complete expression."""
 
     def __init__(self, *_: object) -> None:
         pass
 
     def lex(self, *_: object) -> Iterator[Token]:
-        """No tokens."""
+        """Return no tokens: the parser gets them from :func:`tokens`."""
         return iter(())
 
 
@@ -130,7 +130,7 @@ def _string(token: str) -> str:
 
 @v_args(inline=True)
 class _ToTree(Transformer[Token, Node]):
-    """Makes the nodes while Lark reduces the rules of the same names."""
+    """Makes the nodes of the syntax tree. Lark calls the method with the name of the rule that it reduces."""
 
     start = staticmethod(tree.as_condition)
     equal = staticmethod(tree.equal)
@@ -197,13 +197,13 @@ class _ToTree(Transformer[Token, Node]):
 
 
 class Parser:
-    """Parses expressions. Making one takes some 30 ms; then it may parse any number of them."""
+    """Parses expressions. Constructing a parser takes about 30 ms; reuse it."""
 
     def __init__(self) -> None:
         self._lark = Lark(_RULES, parser="lalr", lexer=_NoLexer, transformer=_ToTree())
 
     def parse(self, text: str) -> Node:
-        """The tree of an expression. Raises FilterSyntaxError, at the latest after MAX_TOKENS tokens."""
+        """The syntax tree of an expression. Raises FilterSyntaxError, also for more than MAX_TOKENS tokens."""
         if len(text) > MAX_LENGTH:
             raise FilterSyntaxError(f"the expression has {len(text)} characters, more than {MAX_LENGTH}")
         parser = self._lark.parse_interactive("")
@@ -221,7 +221,7 @@ class Parser:
 
     @staticmethod
     def _end(parser: Any, otherwise: str) -> Node:
-        """End the expression here. Raises FilterSyntaxError with the text ``otherwise`` if it is not complete."""
+        """End the expression here. Raises FilterSyntaxError with the text ``otherwise`` if it is incomplete."""
         try:
             node: Node = parser.feed_eof()
         except UnexpectedToken:

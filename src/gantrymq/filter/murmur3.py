@@ -1,4 +1,4 @@
-"""MurmurHash3 of 128 bits (x64, seed 0), its low half: the hash behind RocketMQ's Bloom filter.
+"""The low half of the 128-bit MurmurHash3 (x64, seed 0), which RocketMQ's Bloom filter uses.
 
 Source: com.google.common.hash.Hashing.murmur3_128, HashCode.asLong.
 """

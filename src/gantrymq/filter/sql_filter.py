@@ -3,7 +3,7 @@
 The grammar and Lark are imported when the first expression is parsed, so a process without SQL92 consumers never loads
 them.
 
-Thread rule: one thread uses a cache; a filter may be used by any.
+Thread rule: one thread for a cache, any thread for a filter.
 
 Source: SqlFilter, SelectorParser.parse (PARSE_CACHE), ExpressionMessageFilter.isMatchedByCommitLog.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gantrymq.filter.grammar import Parser
 
 _CACHED_CHARACTERS = 1 << 20
-_ENTRY_CHARACTERS = 100  # what an entry of the cache counts in addition to its text
+_ENTRY_CHARACTERS = 100  # bytes that an entry of the cache takes in addition to its text
 
 
 class SqlFilter:
@@ -46,7 +46,7 @@ class SqlFilter:
 
 
 class SqlFilterCache:
-    """Compiles expressions, and keeps those used last, invalid ones included."""
+    """Compiles expressions, and keeps the most recently used results, errors included."""
 
     def __init__(self) -> None:
         self._parser: Parser | None = None
@@ -66,7 +66,7 @@ class SqlFilterCache:
         return kept
 
     def _compile(self, text: str) -> SqlFilter | str:
-        """The filter, or the reason why there is none."""
+        """The filter, or the error of an invalid expression."""
         from gantrymq.filter.evaluate import compile_node
         from gantrymq.filter.grammar import Parser
 
@@ -78,7 +78,7 @@ class SqlFilterCache:
             return str(error)
 
     def _keep(self, text: str, kept: SqlFilter | str) -> None:
-        if len(text) > _CACHED_CHARACTERS // 16:  # above the limit of an expression: refused without parsing it
+        if len(text) > _CACHED_CHARACTERS // 16:  # longer than an expression may be: rejected without parsing
             return
         self._kept[text] = kept
         self._characters += len(text) + _ENTRY_CHARACTERS

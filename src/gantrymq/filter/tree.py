@@ -68,7 +68,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class BooleanCast:
-    """A property where a condition is needed: null without the property, else false (a string is no boolean)."""
+    """A property used as a condition: null without the property, else false, because a string is not a boolean."""
 
     operand: Property
     depth: int = 2
@@ -104,7 +104,7 @@ class Equal:
 
 @dataclass(frozen=True, slots=True)
 class TextMatch:
-    """``operand [NOT] CONTAINS text`` and its siblings. Never null."""
+    """``operand [NOT] CONTAINS text``, and the same with STARTSWITH and ENDSWITH. Never null."""
 
     test: TextTest
     operand: Node
@@ -139,7 +139,7 @@ def invert(operand: Node) -> Node:
 
 
 def as_condition(node: Node) -> Node:
-    """The node where a boolean is needed (asBooleanExpression). Raises FilterSyntaxError if it is none."""
+    """The node as a condition (asBooleanExpression). Raises FilterSyntaxError if it is not a boolean."""
     if isinstance(node, Property):
         return BooleanCast(node)
     if not _is_boolean(node):
@@ -169,7 +169,7 @@ def is_null(operand: Node) -> Node:
 
 
 def ordering(order: Order, left: Node, right: Node) -> Node:
-    """``left > right`` and its siblings. Raises FilterSyntaxError for a condition, or a literal that is no number."""
+    """``left > right``, ``>=``, ``<`` or ``<=``. Raises FilterSyntaxError for conditions and non-numeric literals."""
     for node in (left, right):
         is_number = isinstance(node, Constant) and _is_number(node.value)
         if not is_number and (isinstance(node, Constant) or _is_boolean(node)):
@@ -195,7 +195,7 @@ def not_between(value: Node, low: Node, high: Node) -> Node:
 
 
 def text_match(test: TextTest, operand: Node, text: str, *, is_negated: bool) -> Node:
-    """``operand CONTAINS text`` and its siblings."""
+    """``operand CONTAINS text``, or the same with STARTSWITH or ENDSWITH."""
     return TextMatch(test, operand, text, is_negated, _above(operand))
 
 
@@ -224,7 +224,7 @@ def _is_number(value: Value | None) -> bool:
 
 
 def _shown(node: Node) -> str:
-    """A literal or property as in the expression; the kind of any other node."""
+    """A literal or property as it is written in the expression; the kind of any other node."""
     if isinstance(node, Constant):
         return "NULL" if node.value is None else repr(node.value)[:100]
     return node.name[:100] if isinstance(node, Property) else type(node).__name__

@@ -1,4 +1,4 @@
-"""The values of an expression, and how Java reads numbers from strings and compares them.
+"""The values of an expression: reading numbers from strings and comparing values as Java does.
 
 A value is a str (every property), bool, int (Java's Integer), Long or float (Double). Two values of different types are
 made comparable as in Java; a string that is not a number of the other value's type raises EvaluationError.
@@ -17,8 +17,8 @@ from gantrymq.model.java import INT_MAX, LONG_MAX, parse_number
 # Possessive, because a property may have 32 KB of digits.
 _FLOAT = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?[fFdD]?)")
 _HEX_FLOAT = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]++\.?[0-9a-fA-F]*+|\.[0-9a-fA-F]++)[pP][+-]?[0-9]++)[fFdD]?")
-_MOST_CHARACTERS = 1024  # of a number: a property may have 32 KB, and an expression a thousand comparisons
-_TRIMMED = "".join(map(chr, range(0x21)))  # String.trim
+_MOST_CHARACTERS = 1024  # characters of a number: a property may have 32 KB, and an expression a thousand comparisons
+_TRIMMED = "".join(map(chr, range(0x21)))  # the characters that String.trim removes
 
 
 class EvaluationError(GantrymqError):
@@ -33,7 +33,7 @@ Value = str | bool | int | Long | float
 
 
 def compare(left: Value, right: Value) -> int:
-    """Negative, 0 or positive, as Java compares the two. Strings: only whether it is 0 has a meaning.
+    """Negative, 0 or positive, as Java compares the two. For strings only zero or not zero has a meaning.
 
     Raises EvaluationError if a string is not a number of the other type, or a boolean is compared with a string on its
     right (a ClassCastException in Java).
@@ -69,7 +69,7 @@ def compare_doubles(left: float, right: float) -> int:
 
 
 def _rank(value: float) -> int:
-    """A zero or NaN as a number in their order; 0.0 between others."""
+    """A number that orders -0.0, 0.0 and NaN as Java does; 0.0 for all other values."""
     if isnan(value):
         return 2
     return 0 if value or copysign(1, value) > 0 else -1

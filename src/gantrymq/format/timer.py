@@ -2,8 +2,8 @@
 
 A timer message waits as a record of ``rmq_sys_wheel_timer``, queue 0, in the commit log. The timer log has one unit for
 each, in the order in which they were read from that queue. The wheel has one slot for each due time: two rounds of
-604,800 slots, slot number = due time / precision modulo 1,209,600. A slot leads to its newest unit, each unit to the
-one before it of the same slot.
+604,800 slots, slot number = due time / precision modulo 1,209,600. A slot points to its newest unit, each unit to the
+previous one of the same slot.
 
 Slot of ``timerwheel``, 32 bytes:
 
@@ -13,7 +13,7 @@ bytes  field      remark
 8      time       due time in milliseconds / timerPrecisionMs; 0 in a slot that was never used
 8      firstPos   timer log position of the slot's oldest unit
 8      lastPos    of its newest one
-4      num        messages minus deletions; may be wrong after a crash, only flow control uses it
+4      num        messages minus deletions; may be wrong after a crash; only flow control uses it
 4      magic      0
 =====  =========  ==========================================================================
 
@@ -23,7 +23,7 @@ Unit of ``timerlog/``, 52 bytes:
 bytes  field         remark
 =====  ============  ===========================================================================
 4      size          52
-8      prevPos       position of the unit before it in the same slot, -1 for the first
+8      prevPos       position of the previous unit of the same slot, -1 for the first
 4      magic         1, with 2 the message rolls (its slot is not its due time yet), with 4 it deletes
 8      enqueueTime   write time of the wheel in milliseconds
 4      delay         slot time minus enqueueTime in milliseconds
@@ -66,7 +66,7 @@ import numpy as np
 from gantrymq.model.java import decode_utf8, encode_utf8
 
 SLOT_SIZE = 32
-SLOTS = 7 * 24 * 3600  # of one round, whatever the precision
+SLOTS = 7 * 24 * 3600  # slots of one round, for any precision
 WHEEL_SIZE = 2 * SLOTS * SLOT_SIZE
 BLANK_SLOTS = 60
 TIMER_UNIT_SIZE = 52
@@ -116,23 +116,23 @@ class TimerUnit(NamedTuple):
 
     @property
     def slot_ms(self) -> int:
-        """The time of its slot in milliseconds."""
+        """The time of the unit's slot in milliseconds."""
         return self.enqueue_ms + self.delay_ms
 
     @property
     def rolls(self) -> bool:
-        """Whether the message goes into the timer topic again at that time."""
+        """Whether the message is put into the timer topic again at the time of its slot."""
         return self.magic & MAGIC_ROLL != 0
 
     @property
     def deletes(self) -> bool:
-        """Whether it takes another message back instead of being delivered."""
+        """Whether it recalls another message instead of being delivered."""
         return self.magic & MAGIC_DELETE != 0
 
 
 @dataclass(slots=True)
 class TimerCheckpoint:
-    """The numbers of ``config/timercheck``, in its order."""
+    """The numbers of ``config/timercheck``, in the order of the file."""
 
     last_read_time_ms: int = 0
     timer_log_flush_pos: int = 0
@@ -164,10 +164,10 @@ def encode_unit(unit: TimerUnit) -> bytes:
 
 
 def decode_unit(raw: bytes | memoryview, position: int) -> TimerUnit | None:
-    """The unit whose bytes begin at ``raw[0]`` and which lies at ``position`` of the timer log.
+    """The unit whose bytes begin at ``raw[0]``, at ``position`` of the timer log.
 
-    None if no writer can have left these bytes there: another size, an unknown magic, a unit before it that lies
-    behind it, a negative number.
+    None if no writer can have left these bytes there: another size, an unknown magic, a previous unit at a later
+    position, a negative number.
     """
     if len(raw) < TIMER_UNIT_SIZE:
         return None
@@ -178,7 +178,7 @@ def decode_unit(raw: bytes | memoryview, position: int) -> TimerUnit | None:
 
 
 def encode_timer_blank(rest: int) -> bytes:
-    """The 16 bytes that end a file of the timer log that has ``rest`` bytes left."""
+    """The 16 bytes of a blank, for a file of the timer log that has ``rest`` bytes left."""
     return _BLANK.pack(rest, 0, _MAGIC_BLANK)
 
 
@@ -188,7 +188,7 @@ def is_timer_blank(raw: bytes | memoryview) -> bool:
 
 
 def encode_timer_checkpoint(checkpoint: TimerCheckpoint) -> bytes:
-    """The 56 bytes; in the file zeros follow, up to 4096."""
+    """The 56 bytes of the checkpoint. In the file zeros follow, up to 4096 bytes."""
     return _CHECKPOINT.pack(*astuple(checkpoint))
 
 
@@ -200,7 +200,7 @@ def decode_timer_checkpoint(raw: bytes | memoryview) -> TimerCheckpoint:
 
 
 class RecallHandle(NamedTuple):
-    """What a producer needs to recall a message; ``timestamp`` is the text of its TIMER_OUT_MS plus 1."""
+    """The data with which a producer recalls a message. ``timestamp`` is the text of its TIMER_OUT_MS plus 1."""
 
     topic: str
     broker_name: str
@@ -218,7 +218,7 @@ def encode_recall_handle(handle: RecallHandle) -> str:
 
 
 def decode_recall_handle(text: str) -> RecallHandle:
-    """The handle of a text. Raises ValueError if there is none in it."""
+    """Decode the text of a handle. Raises ValueError if it is not one."""
     try:
         raw = text.encode("ascii").translate(_FROM_URL)
         items = decode_utf8(base64.b64decode(raw + b"=" * (-len(raw) % 4), validate=True)).split(" ")

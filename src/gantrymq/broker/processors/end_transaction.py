@@ -1,10 +1,10 @@
-"""END_TRANSACTION and RESUME_CHECK_HALF_MESSAGE: a half message becomes a message of its topic, or of none.
+"""END_TRANSACTION and RESUME_CHECK_HALF_MESSAGE: decisions on half messages, and new checks of discarded ones.
 
-A commit puts the final message first and the op message after it; a rollback puts the op message alone. Clients send
-the request one-way: what is refused is checked later.
+A commit puts the final message first and the op message after it; a rollback puts only the op message. Clients send
+the request one-way, so a refused decision is only noticed by the next check.
 
-A half message counts where the unit of its queue points to it. (RocketMQ believes the bytes at any offset, and puts a
-message of any topic again that has a PGROUP.)
+A half message is valid if a unit of its queue points to it. (RocketMQ accepts the bytes at any offset, and puts again a
+message of any topic that has a PGROUP.)
 
 Source: EndTransactionProcessor, AdminBrokerProcessor.resumeCheckHalfMessage.
 """
@@ -48,7 +48,7 @@ log = get_logger("gantrymq.broker")
 class EndTransactionProcessor:
     """Commits and rolls back.
 
-    ``queued_at`` is the message at an offset of the log to which its queue points, None where there is none.
+    ``queued_at(offset)`` returns the message at an offset of the log if its queue points to it, else None.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class EndTransactionProcessor:
         self._end_queued = caught_up.before(self._end_once_queued)
 
     def end(self, channel: Channel, request: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Answer once the decision is made. A state that is unknown has no answer, as with RocketMQ.
+        """Answer once the decision is made. An unknown state has no answer, as in RocketMQ.
 
-        Most ends follow their half message at once. They do not wait for the dispatcher as others do: a thousand that
-        wait would keep the event loop busy.
+        Most decisions arrive right after their half message. They do not wait for the dispatch to the queue, because a
+        thousand waiting requests would keep the event loop busy.
         """
         asked = request.read(EndTransactionRequestHeader)
         if asked.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
@@ -95,7 +95,7 @@ class EndTransactionProcessor:
     ) -> RemotingCommand | None:
         if half is None or half.topic != names.TRANS_HALF_TOPIC:
             return request.response(ResponseCode.SYSTEM_ERROR, _NOT_FOUND)
-        # When it was checked, the offset may have been the end of the log, which has no topic.
+        # The permission check may have found no topic, if the offset was the end of the log then.
         refusal = self._access.refusal(channel, request) if self._access is not None else None
         if refusal is not None:
             return refusal
@@ -106,7 +106,7 @@ class EndTransactionProcessor:
         if wrong is not None or queue is None:
             return request.response(ResponseCode.SYSTEM_ERROR, wrong or _NOT_FOUND)
         is_commit, (topic, _) = asked.commit_or_rollback == TRANSACTION_COMMIT, queue
-        if is_commit and topic not in self._topics:  # it was deleted: a put would make its queues again
+        if is_commit and topic not in self._topics:  # the topic was deleted: a put would create its queues again
             return request.response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
         if not self._decisions.has_room:
             return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
@@ -158,7 +158,7 @@ class EndTransactionProcessor:
         return ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"
 
     def _is_late(self, asked: EndTransactionRequestHeader, half: StoredMessage) -> bool:
-        """Whether the producer's own time for its decision is over: it is asked now (rejectCommitOrRollback)."""
+        """Whether the time that the producer set for its decision has passed (rejectCommitOrRollback)."""
         timeout_ms = self._config.broker.transaction_timeout_ms
         immune_ms = immunity_ms(half, timeout_ms)
         if asked.from_transaction_check or immune_ms is None:
@@ -168,7 +168,7 @@ class EndTransactionProcessor:
     # RESUME_CHECK_HALF_MESSAGE
 
     def resume(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        """Put a message that was checked too often back into the half queue, to be checked again."""
+        """Put a discarded message back into the half queue, to be checked again."""
         asked = request.read(ResumeCheckHalfMessageRequestHeader)
         try:
             found = self._queued_at(parse_message_id(asked.msg_id or "")[1])
@@ -192,7 +192,7 @@ class EndTransactionProcessor:
 
 
 def _wrong(asked: EndTransactionRequestHeader, half: StoredMessage) -> str | None:
-    """What a request says otherwise than the half message (checkPrepareMessage)."""
+    """The difference between a request and its half message, as a text; None if they agree (checkPrepareMessage)."""
     if half.properties.get(PROPERTY_PRODUCER_GROUP) != asked.producer_group:
         return "The producer group wrong"
     if half.queue_offset != asked.tran_state_table_offset:

@@ -1,1 +1,1 @@
-"""Transactional messages: half messages, their ends, and the check of those that have none."""
+"""Transactional messages: half messages, decisions on them, and the check of those without a decision."""

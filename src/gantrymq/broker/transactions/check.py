@@ -1,15 +1,15 @@
-"""The check of half messages that are not decided: their producers are asked what became of the transaction.
+"""Checks half messages without a decision: their producers are asked for the result of the transaction.
 
-The obvious way, to ask for each half message without an op message, would read both queues from their begin each time.
-So a check goes through a half queue once and leaves no open message behind: one whose producer is asked is put back
-behind the others. The group CID_RMQ_SYS_TRANS has an offset in the half queue and one in the op queue, from which the
-next check begins.
+The obvious way, asking for each half message without an op message, reads both queues from their beginning each time.
+So a check reads a half queue once and leaves no open message before its end: a message whose producer is asked is put
+back at the end of the queue. The group CID_RMQ_SYS_TRANS has an offset in the half queue and one in the op queue, from
+which the next check begins.
 
-- A record that was put back is decided: an op message names it. So a kill in the middle of a check puts no message
-  back twice. (RocketMQ writes no such op message.)
+- When a message is put back, its old record counts as decided: an op message names it. So a kill in the middle of a
+  check puts no message back twice. (RocketMQ writes no such op message.)
 - The offsets are committed once the log is durable up to the end of the check. Otherwise a power cut could take a
-  final message whose half message no check would look at again. (RocketMQ commits them at once.)
-- A check reads the half messages that were there when it began, in slices of the event loop, and remembers one byte
+  final message, and no check would read its half message again. (RocketMQ commits them at once.)
+- A check reads the half messages that existed when it began, in slices of the event loop. It needs one byte of memory
   for each of ``_WINDOW`` half messages.
 
 Thread rule: the event loop's thread.
@@ -53,32 +53,32 @@ from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.put_result import PutMessageResult
 
-TICK_MS = 200  # how often the clock is looked at
-_WINDOW = 1 << 20  # half messages that one check looks at
+TICK_MS = 200  # half messages between two looks at the clock
+_WINDOW = 1 << 20  # half messages that one check reads
 _OPS_A_READ = 32
-_MOST_OPS_NOTED = 1 << 16  # op messages by which one check moves the offset of the op queue
+_MOST_OPS_NOTED = 1 << 16  # op messages by which one check advances the offset of the op queue
 _DECIDED_A_SLICE = 8_192
-_MOST_PASSED = 10_000  # half messages behind an immune one that stays where it is
+_MOST_PASSED = 10_000  # half messages after an immune one that is not put back
 _HOUR_MS = 3_600_000
 
 
 class _Unpublished(NamedTuple):
-    """Offsets of a check, and the end of the log that has to be durable first."""
+    """The offsets of a check, and the end of the log that must be durable before they are committed."""
 
     log_end: int
     offsets: dict[tuple[str, int], int]
 
 
 class _Ops:
-    """What the op messages of a queue say about ``size`` half messages from ``begin`` on."""
+    """The decisions in the op messages of a queue about ``size`` half messages from ``begin`` on."""
 
     def __init__(self, begin: int, size: int) -> None:
         self.begin, self.decided = begin, bytearray(size)
-        self.earlier: set[int] = set()  # decided offsets in front of ``begin``: first records of immune messages
+        self.earlier: set[int] = set()  # decided offsets before ``begin``: first records of immune messages
         self.read: list[tuple[int, int]] = []  # (the op message's next queue offset, the last offset that it names)
 
     def take(self, op: StoredMessage) -> None:
-        """Read one op message."""
+        """Note the decisions of one op message."""
         last = -1
         for offset in decided_offsets(op):
             last = max(last, offset)
@@ -91,7 +91,7 @@ class _Ops:
             self.read.append((op.queue_offset + 1, last))
 
     def done_until(self, op_offset: int, half_offset: int) -> int:
-        """The op queue's offset behind the op messages that name nothing from ``half_offset`` on."""
+        """The offset of the op queue up to which no op message names a half message from ``half_offset`` on."""
         for next_offset, last in self.read:
             if last >= half_offset:
                 break
@@ -106,13 +106,13 @@ class _Walk:
     queue_id: int
     ops: _Ops
     end: int
-    waits_from: int  # the first immune message that stays where it is; ``end`` without one
+    waits_from: int  # the first immune message that is not put back; ``end`` without one
 
 
 class TransactionalMessageCheckService:
     """Checks half messages every transactionCheckInterval of the broker's clock.
 
-    ``ask`` asks a producer about a half message, as it was put back.
+    ``ask`` asks a producer about a half message, with the record that was put back.
     """
 
     def __init__(
@@ -137,10 +137,10 @@ class TransactionalMessageCheckService:
         self._unpublished: _Unpublished | None = None
 
     async def run_if_due(self) -> None:
-        """One check, where its time has come."""
+        """Run one check if it is due."""
         self._publish()
         now_ms = self._clock.now_ms()
-        if 0 <= now_ms - self._last_ms < self._config.broker.transaction_check_interval_ms:  # the clock may be set back
+        if 0 <= now_ms - self._last_ms < self._config.broker.transaction_check_interval_ms:  # < 0: set back
             return
         self._last_ms = now_ms
         await self.check()
@@ -163,7 +163,7 @@ class TransactionalMessageCheckService:
         self._publish()
 
     def _publish(self) -> None:
-        """Commit the offsets of the last check, once all that it relies on is durable."""
+        """Commit the offsets of the last check, if the log is durable up to its end."""
         if self._unpublished is None or self._store.flushed_offset < self._unpublished.log_end:
             return
         for (topic, queue_id), offset in self._unpublished.offsets.items():
@@ -172,20 +172,20 @@ class TransactionalMessageCheckService:
         self._unpublished = None
 
     async def _caught_up(self) -> None:
-        """Returns once all that is in the log now is in its queues."""
+        """Wait until the queues have all records that are in the log now."""
         end = self._store.max_phy_offset
         while self._store.dispatched_offset < end and self._store.is_writable:
             await asyncio.sleep(0.001)
 
     def _begin_of(self, topic: str, queue_id: int) -> int:
-        """Where the last check ended, durable or not."""
+        """The offsets at which the last check ended, committed or not."""
         offset = self._reached.get((topic, queue_id))
         if offset is None:
             offset = self._offsets.query(names.TRANS_GROUP, topic, queue_id)
         return max(offset, self._store.min_offset_in_queue(topic, queue_id))
 
     async def _check_queue(self, queue_id: int) -> bool:
-        """Check a half queue, and note how far it and its op queue are decided; True where more can be checked."""
+        """Check a half queue, and note up to which offsets it and its op queue are decided. True if there is more."""
         half, op = (names.TRANS_HALF_TOPIC, queue_id), (names.TRANS_OP_HALF_TOPIC, queue_id)
         begin, op_begin = self._begin_of(*half), self._begin_of(*op)
         queue_end = self._store.max_offset_in_queue(*half)
@@ -209,7 +209,7 @@ class TransactionalMessageCheckService:
             await asyncio.sleep(0)
 
     async def _walk(self, walk: _Walk) -> int:
-        """Look at each half message; the queue offset in front of which all are decided."""
+        """Handle each half message. Returns the queue offset before which all are decided."""
         offset = slice_begin = walk.ops.begin
         while offset < walk.end:
             if self._is_decided(walk, offset):
@@ -222,7 +222,7 @@ class TransactionalMessageCheckService:
             if found.next_begin_offset <= offset:
                 break
             position = found.next_begin_offset - 1 if found.messages else found.next_begin_offset
-            if position > offset:  # what was in front is gone, or was never there
+            if position > offset:  # the offsets before it were deleted, or never existed
                 offset = min(position, walk.end)
             elif await self._handle(walk, found.messages[0]):
                 offset += 1
@@ -235,7 +235,7 @@ class TransactionalMessageCheckService:
         return bool(walk.ops.decided[offset - walk.ops.begin]) or self._ops.is_decided(walk.queue_id, offset)
 
     async def _handle(self, walk: _Walk, half: StoredMessage) -> bool:
-        """Do what is due with an open half message; False where the check ends in front of it."""
+        """Ask about, put back or discard an open half message. False if the check ends before it."""
         if self._decisions.is_under_way(walk.queue_id, half.queue_offset):
             return False
         broker = self._config.broker
@@ -250,7 +250,7 @@ class TransactionalMessageCheckService:
         if immune_ms is None and 0 <= age_ms <= broker.transaction_timeout_ms:
             return False
         checked = checked_message(half, check_times(half) + 1)
-        if not fits(checked):  # RocketMQ accepts half messages without room for the number of checks
+        if not fits(checked):  # a half message of RocketMQ may have no room for the number of checks
             return await self._discard(walk, half)
         newer = await self._put_back(half, checked)
         if newer is not None and self._decisions.put_back(walk.queue_id, half.queue_offset, newer.queue_offset):
@@ -258,10 +258,10 @@ class TransactionalMessageCheckService:
         return newer is not None
 
     async def _leave_immune(self, walk: _Walk, half: StoredMessage) -> bool:
-        """Pass over a half message whose producer wants no check yet.
+        """Skip a half message whose producer wants no check yet.
 
-        It stays where it is, and the next check begins there, as long as few messages are behind it. Later it is put
-        back. (RocketMQ puts it back with every check.)
+        As long as few messages follow it, it stays in its place and the next check begins there. Later it is put back.
+        (RocketMQ puts it back in every check.)
         """
         first = first_offset(half)
         if first in walk.ops.earlier or self._ops.is_decided(walk.queue_id, first):
@@ -277,10 +277,10 @@ class TransactionalMessageCheckService:
         return newer is not None
 
     async def _put_back(self, half: StoredMessage, message: Message) -> StoredMessage | None:
-        """The newer record of a half message, at the end of its queue; None where it could not be stored.
+        """Put a half message back at the end of its queue, and return its new record; None if it could not be stored.
 
-        RocketMQ tries one that the store refuses again and again for a minute, and then in the next check. Here the
-        check ends in front of it.
+        RocketMQ retries a put that the store rejects for a minute, and then in the next check. Here the check ends
+        before the message.
         """
         result = await self._put(message)
         if result is None or not result.is_stored:
@@ -293,8 +293,8 @@ class TransactionalMessageCheckService:
         )
 
     async def _discard(self, walk: _Walk, half: StoredMessage) -> bool:
-        """Move a half message to TRANS_CHECK_MAX_TIME_TOPIC: it was checked often enough, or is too old."""
-        with suppress(RemotingError):  # too many topics: the message is kept where the topic will be
+        """Move a half message to TRANS_CHECK_MAX_TIME_TOPIC: it has had its last check, or is too old."""
+        with suppress(RemotingError):  # too many topics: the message is stored although its topic is missing
             self._topics.create_for_group(names.TRANS_CHECK_MAX_TIME_TOPIC, 1)
         result = await self._put(discarded_message(half))
         if result is None or not result.is_stored:
@@ -311,7 +311,7 @@ class TransactionalMessageCheckService:
         return True
 
     async def _put(self, message: Message) -> PutMessageResult | None:
-        """What became of a put; None where the broker is busy."""
+        """Put a message, and return the result; None if the broker is busy."""
         done: asyncio.Future[PutMessageResult | None] = asyncio.get_running_loop().create_future()
 
         def stored(result: PutMessageResult | None, busy: str | None) -> None:

@@ -1,9 +1,9 @@
-"""The records of a transaction, and how each is made from another.
+"""The messages of a transaction, and their conversions into each other.
 
-A prepared message becomes a half message in RMQ_SYS_TRANS_HALF_TOPIC, which no consumer reads. A commit puts its final
-message into the real topic. An op message in RMQ_SYS_TRANS_OP_HALF_TOPIC names the queue offsets of half messages that
-are decided, ended by commas; one of 4.9.8 names a single offset. A half message that is checked is put back behind the
-others with one check more; after the last check it goes to TRANS_CHECK_MAX_TIME_TOPIC.
+A prepared message becomes a half message in RMQ_SYS_TRANS_HALF_TOPIC, which no consumer reads. A commit puts the final
+message into the real topic. An op message in RMQ_SYS_TRANS_OP_HALF_TOPIC names the queue offsets of decided half
+messages, each followed by a comma; one of 4.9.8 names a single offset. A half message that is checked is put back at
+the end of its queue with its number of checks plus 1. After the last check it goes to TRANS_CHECK_MAX_TIME_TOPIC.
 
 Pure: no I/O, no clock.
 
@@ -39,7 +39,7 @@ from gantrymq.model.message import (
 
 REMOVE_TAG = "d"
 OFFSET_SEPARATOR = ","
-# What a put back adds to the properties: the checks, and the offset of the first record. A half message leaves room.
+# The bytes that putting back adds to the properties: number of checks, offset of the first record.
 _RESERVED_BYTES = sum(
     len(name) + len(str(most)) + 2
     for name, most in (
@@ -51,7 +51,7 @@ _NO_NUMBER = -1
 
 
 def half_message(prepared: Message) -> Message:
-    """The half message of a prepared one (parseHalfMessageInner)."""
+    """The half message of a prepared message (parseHalfMessageInner)."""
     properties = dict(prepared.properties)
     if unique_key := properties.get(PROPERTY_UNIQ_KEY):
         properties[PROPERTY_TRANSACTION_ID] = unique_key
@@ -68,7 +68,7 @@ def half_message(prepared: Message) -> Message:
 
 
 def can_be_put_back(half: Message) -> bool:
-    """Whether the properties of a half message leave room for those that a put back adds."""
+    """Whether the properties of a half message leave room for those that putting it back adds."""
     return _fits(half.properties, _RESERVED_BYTES)
 
 
@@ -78,13 +78,13 @@ def fits(message: Message) -> bool:
 
 
 def real_queue(half: StoredMessage) -> tuple[str, int] | None:
-    """The topic and queue that a half message is for; None where it does not say so."""
+    """The real topic and queue of a half message; None if its properties do not name them."""
     topic, queue_id = half.properties.get(PROPERTY_REAL_TOPIC), number(half.properties.get(PROPERTY_REAL_QUEUE_ID))
     return (topic, queue_id) if topic and 0 <= queue_id <= INT_MAX else None
 
 
 def final_message(half: StoredMessage, topic: str, queue_id: int) -> Message:
-    """What a commit puts into the real topic. TRAN_MSG stays, as RocketMQ stores it."""
+    """The message that a commit puts into the real topic. TRAN_MSG stays, as in RocketMQ."""
     properties = dict(half.properties)
     properties.pop(PROPERTY_REAL_TOPIC, None)
     properties.pop(PROPERTY_REAL_QUEUE_ID, None)
@@ -95,17 +95,17 @@ def final_message(half: StoredMessage, topic: str, queue_id: int) -> Message:
 
 
 def checked_message(half: StoredMessage, times: int) -> Message:
-    """The half message as it is put back for another check.
+    """The half message to put back for another check.
 
-    RocketMQ drops its flag and its reconsumeTimes then.
+    RocketMQ drops the flag and the reconsumeTimes of it.
     """
     return message_for_queue(half, names.TRANS_HALF_TOPIC, half.queue_id, _with_times(half, times))
 
 
 def immune_message(half: StoredMessage) -> Message:
-    """The half message as it is put back because its first check is not due.
+    """The half message to put back because its first check is not due.
 
-    It names the queue offset of its first record, which its producer knows. RocketMQ counts a check, too.
+    It names the queue offset of its first record, which its producer knows. RocketMQ also counts this as a check.
     """
     properties = dict(half.properties)
     properties.setdefault(PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
@@ -113,17 +113,17 @@ def immune_message(half: StoredMessage) -> Message:
 
 
 def discarded_message(half: StoredMessage) -> Message:
-    """What goes to TRANS_CHECK_MAX_TIME_TOPIC of a half message that was checked often enough."""
+    """The message for TRANS_CHECK_MAX_TIME_TOPIC, made from a half message after its last check."""
     return message_for_queue(half, names.TRANS_CHECK_MAX_TIME_TOPIC, 0, dict(half.properties))
 
 
 def resumed_message(discarded: StoredMessage) -> Message:
-    """The half message that RESUME_CHECK_HALF_MESSAGE makes of a discarded one, without checks."""
+    """The half message that RESUME_CHECK_HALF_MESSAGE makes from a discarded one. Its checks count from 0 again."""
     return message_for_queue(discarded, names.TRANS_HALF_TOPIC, 0, _with_times(discarded, 0))
 
 
 def op_message(queue_id: int, body: bytes, now_ms: int, host: Host) -> Message:
-    """The op message that says which half messages of a queue are decided (makeOpMessageInner)."""
+    """The op message that names decided half messages of a queue (makeOpMessageInner)."""
     return Message(
         names.TRANS_OP_HALF_TOPIC,
         body,
@@ -141,7 +141,7 @@ def op_body(offsets: Sequence[int]) -> bytes:
 
 
 def decided_offsets(op: StoredMessage) -> Iterator[int]:
-    """The queue offsets that an op message names; none where its tag is another one. Other texts are passed over."""
+    """The queue offsets that an op message names; none with another tag. Texts that are not numbers are skipped."""
     if op.tags != REMOVE_TAG:
         return
     for text in op.body.decode("ascii", "replace").split(OFFSET_SEPARATOR):
@@ -150,17 +150,17 @@ def decided_offsets(op: StoredMessage) -> Iterator[int]:
 
 
 def check_times(half: StoredMessage) -> int:
-    """How often a half message was checked."""
+    """The number of checks of a half message so far."""
     return max(number(half.properties.get(PROPERTY_TRANSACTION_CHECK_TIMES)), 0)
 
 
 def is_checked_enough(half: StoredMessage, most: int) -> bool:
-    """Whether a half message was checked ``most`` times, or more. One that was never checked is checked once."""
+    """Whether a half message was checked ``most`` times or more. Each message is checked at least once."""
     return PROPERTY_TRANSACTION_CHECK_TIMES in half.properties and check_times(half) >= most
 
 
 def immunity_ms(half: StoredMessage, timeout_ms: int) -> int | None:
-    """How long after its birth a half message is not checked, where its producer has set that; else None."""
+    """The time after its birth during which a half message is not checked, in ms; None unless its producer set one."""
     text = half.properties.get(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS)
     if text is None:
         return None
@@ -169,7 +169,7 @@ def immunity_ms(half: StoredMessage, timeout_ms: int) -> int | None:
 
 
 def first_offset(half: StoredMessage) -> int:
-    """The queue offset of the first record of a half message that was put back while it was immune; else -1."""
+    """The queue offset of the first record of a half message that was put back before its first check; else -1."""
     return number(half.properties.get(PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET))
 
 
@@ -182,7 +182,7 @@ def wire_record(half: StoredMessage, topic: str, queue_id: int) -> bytes:
 
 
 def number(text: str | None) -> int:
-    """The number of a property that is not negative; -1 where it has none."""
+    """The number in a property; -1 if it is missing, negative or not a number."""
     try:
         return max(parse_number(text or "", LONG_MAX), _NO_NUMBER)
     except ValueError:

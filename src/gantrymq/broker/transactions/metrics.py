@@ -1,6 +1,6 @@
-"""How many half messages each topic has that are not decided: ``config/transactionMetrics``.
+"""The number of open half messages of each topic: ``config/transactionMetrics``.
 
-The numbers are for monitoring alone. A start with a damaged file begins with none.
+The numbers are only for monitoring. A damaged file counts as an empty one.
 
 Thread rule: the event loop's thread.
 
@@ -23,14 +23,14 @@ from gantrymq.remoting.header import Long
 
 
 class TopicMetric(Body, kw_only=True):
-    """TransactionMetrics.Metric."""
+    """The open half messages of a topic, and the time of the last change (TransactionMetrics.Metric)."""
 
     count: Long = 0
     time_stamp: Long = 0
 
 
 class TransactionMetricsBody(Body, kw_only=True):
-    """TransactionMetricsSerializeWrapper."""
+    """The contents of the file (TransactionMetricsSerializeWrapper)."""
 
     transaction_count: dict[str, TopicMetric] = msgspec.field(default_factory=dict)
     data_version: DataVersion | None = None
@@ -45,7 +45,7 @@ class TransactionMetrics:
         self.edits = 0
 
     def add(self, topic: str, value: int) -> None:
-        """The topic has ``value`` open half messages more."""
+        """Add ``value``, which may be negative, to the number of a topic."""
         old = self._counts.get(topic)
         count = value + (old.count if old is not None else 0)
         self._counts[topic] = TopicMetric(count=count, time_stamp=self._clock.now_ms())
@@ -53,17 +53,17 @@ class TransactionMetrics:
         self.edits += 1
 
     def count(self, topic: str) -> int:
-        """How many half messages of a topic are open."""
+        """The number of open half messages of a topic."""
         found = self._counts.get(topic)
         return found.count if found is not None else 0
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Makes what the file holds of the table as it is now; on any thread."""
+        """A function that encodes the table as it is now. Call the function on any thread."""
         body = TransactionMetricsBody(transaction_count=dict(self._counts), data_version=self._version.value)
         return partial(persisted, body)
 
     def load(self, value: dict[str, Any]) -> None:
-        """Take over what the file held; raises msgspec.ValidationError."""
+        """Load the contents of the file. Raises msgspec.ValidationError."""
         kept = msgspec.convert(value, TransactionMetricsBody, strict=False)
         self._counts = kept.transaction_count
         if kept.data_version is not None:

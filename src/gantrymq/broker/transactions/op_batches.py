@@ -1,12 +1,13 @@
-"""The half messages that are decided and not yet named by an op message in the log.
+"""Collects decided half messages, and names them in op messages.
 
-An op message names several. It is put when its body has transactionOpMsgMaxSize bytes, or transactionOpBatchInterval
-after the last one. A commit puts its final message first, so a kill before the op message makes the broker check a
-half message again whose final message is delivered: at least once, never lost.
+An op message names several half messages. It is put when its body has transactionOpMsgMaxSize bytes, or
+transactionOpBatchInterval after the previous one. A commit puts its final message first. After a kill before the op
+message the broker checks the half message again, although its final message is stored: the message may be delivered
+twice, but is never lost.
 
-A decision that arrives between the read of the op queue and the look at its half message would be missed by a check.
-So the decisions of the time of a check are kept until its end. (RocketMQ misses those of the last three seconds: it
-checks their half messages, and delivers a message twice.)
+A check would miss a decision that arrives after it has read the op queue and before it reads the half message. So the
+decisions that arrive during a check are kept until its end. (RocketMQ misses those of the last three seconds: it checks
+their half messages, and delivers messages twice.)
 
 Thread rule: the event loop's thread.
 
@@ -26,8 +27,8 @@ from gantrymq.model.host import Host
 from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.put_result import PutMessageResult
 
-_LONGEST = 20  # of an offset and its comma
-MOST_WAITING = 20_000  # decisions; TransactionalMessageServiceImpl has as many a queue
+_LONGEST = 20  # bytes of an offset and its comma
+MOST_WAITING = 20_000  # decisions; TransactionalMessageServiceImpl has the same limit for each queue
 
 log = get_logger("gantrymq.broker")
 
@@ -40,12 +41,12 @@ class _Queue:
     def __init__(self) -> None:
         self.waiting: deque[int] = deque()
         self.writing: list[int] = []
-        self.size_bytes = 0  # of those that wait, as text
+        self.size_bytes = 0  # bytes of the waiting offsets as text
         self.is_writing = False
 
 
 class OpBatches:
-    """Collects decisions and puts op messages."""
+    """The decisions that wait for an op message."""
 
     def __init__(self, config: LiveConfig, clock: Clock, puts: PutQueue, host: Host) -> None:
         self._config, self._clock, self._puts, self._host = config, clock, puts, host
@@ -54,16 +55,16 @@ class OpBatches:
 
     @property
     def count(self) -> int:
-        """How many decisions no op message in the log names."""
+        """The number of decisions that no op message in the log names yet."""
         return sum(len(queue.waiting) + len(queue.writing) for queue in self._queues.values())
 
     @property
     def has_room(self) -> bool:
-        """Whether another decision may be made: where op messages cannot be stored, memory is bounded."""
+        """Whether another decision may be added: the limit bounds memory while op messages cannot be stored."""
         return self.count < MOST_WAITING
 
     def add(self, queue_id: int, offset: int) -> None:
-        """The half message at a queue offset is decided."""
+        """Add the decision on the half message at a queue offset."""
         queue = self._queues.setdefault(queue_id, _Queue())
         queue.waiting.append(offset)
         queue.size_bytes += len(str(offset)) + 1
@@ -73,14 +74,14 @@ class OpBatches:
             self._write(queue_id, queue)
 
     def write_all(self) -> None:
-        """Put an op message for each queue that has decisions. One that cannot be stored is put again later."""
+        """Put an op message for each queue with decisions. A put that fails is retried later."""
         for queue_id, queue in self._queues.items():
             self._write(queue_id, queue)
 
-    # The time of a check
+    # During a check
 
     def begin_check(self) -> None:
-        """Keep decisions until :meth:`end_check`, those that wait now included."""
+        """Keep all decisions, including the waiting ones, until :meth:`end_check`."""
         self._during_check = {
             (queue_id, offset)
             for queue_id, queue in self._queues.items()
@@ -88,7 +89,7 @@ class OpBatches:
         }
 
     def end_check(self) -> None:
-        """Forget the decisions that op messages name."""
+        """Forget the decisions that op messages already name."""
         self._during_check = None
 
     def is_decided(self, queue_id: int, offset: int) -> bool:

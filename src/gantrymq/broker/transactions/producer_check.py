@@ -1,7 +1,7 @@
-"""CHECK_TRANSACTION_STATE: the broker asks a producer of the group what became of a transaction.
+"""CHECK_TRANSACTION_STATE: the broker asks a producer of the group for the result of a transaction.
 
-Any producer of the group may answer, on any connection; they are asked in turn. The answer is an END_TRANSACTION.
-Without a producer the message waits for its next check.
+Any producer of the group may answer, on any connection. The producers are asked in turn. The answer is an
+END_TRANSACTION. Without a producer the message waits for its next check.
 
 Source: AbstractTransactionalMessageCheckListener.sendCheckMessage, Broker2Client.checkProducerTransactionState.
 """
@@ -18,13 +18,13 @@ from gantrymq.remoting.transport.limited_log import LimitedLog
 
 
 class ProducerCheck:
-    """Asks producers. Thread rule: the event loop's thread."""
+    """Sends checks to producers. Thread rule: the event loop's thread."""
 
     def __init__(self, config: LiveConfig, producers: ProducerManager, log: LimitedLog) -> None:
         self._config, self._producers, self._log = config, producers, log
 
     def ask(self, half: StoredMessage) -> None:
-        """Ask about a half message; where no producer of its group is connected, log that."""
+        """Ask about a half message. If no producer of its group is connected, log that."""
         group = half.properties.get(PROPERTY_PRODUCER_GROUP)
         channel = self._producers.next_channel(group) if group is not None else None
         queue = real_queue(half)

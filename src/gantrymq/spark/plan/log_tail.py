@@ -1,10 +1,10 @@
-"""What was appended to a commit log since its store was opened, read forward record by record.
+"""The records that were appended to a commit log since its store was opened.
 
-This is what makes a micro-batch cheap to plan: a trigger reads what is new and nothing else. The bytes are judged as
-a recovery judges them: a record counts whose parts add up, whose body has the CRC it says, and that no power cut has
-torn. Behind the last such record the tail ends, for now.
+A trigger reads only the new part of the log, so a micro-batch is cheap to plan. Records are validated as in a recovery:
+sizes that add up, the CRC of the body, and no sectors that a power cut has torn. The tail ends after the last valid
+record, until the next refresh.
 
-Memory: 16 bytes a record. Thread rule: one thread.
+Memory: 16 bytes per record. Thread rule: one thread.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _MARK_BYTES = 256
 
 
 class LogChangedError(StoreError):
-    """The log is not the one that was read before: a recovery has cut it, or it was made anew.
+    """The log is not the one that was read before: a recovery has truncated it, or it was recreated.
 
-    ``queue`` is one (topic, queue id) whose offsets were given out again: its topic was deleted and made again.
+    ``queue`` is a (topic, queue id) whose offsets were given out again, because its topic was deleted and recreated.
     """
 
     queue: tuple[str, int] | None = None
@@ -41,7 +41,7 @@ class LogChangedError(StoreError):
 
 @dataclass(slots=True)
 class TailQueue:
-    """The records of one queue in the tail: physical offsets (int64) from ``first_offset`` on."""
+    """The records of one queue in the tail: physical offsets (int64) of the queue offsets from ``first_offset`` on."""
 
     first_offset: int
     parts: list[NDArray[np.int64]]
@@ -49,16 +49,16 @@ class TailQueue:
 
     @property
     def phy_offsets(self) -> NDArray[np.int64]:
-        """All of them as one array."""
+        """All physical offsets as one array (int64)."""
         if len(self.parts) > 1:
             self.parts = [np.concatenate(self.parts)]
         return self.parts[0] if self.parts else np.empty(0, np.int64)
 
 
 class LogTail:
-    """The log in ``directory`` from ``begin`` on, where a record begins or the log ends.
+    """The log in ``directory`` from ``begin`` on, which is the beginning of a record or the end of the log.
 
-    Raises StoreError where a file that is there cannot be read: that is no end of the log.
+    Raises StoreError if an existing file cannot be read: that is not the end of the log.
     """
 
     def __init__(self, directory: Location, file_size: int, begin: int) -> None:
@@ -73,7 +73,7 @@ class LogTail:
         self._mark = self._read_mark()
 
     def refresh(self) -> None:
-        """Read what is new; raises LogChangedError where the log does not go on behind what was read."""
+        """Read the new records. Raises LogChangedError if the log is not a continuation of what was read."""
         if self._read_mark() != self._mark:
             raise LogChangedError(str(self._directory), f"is not what it was in front of {self.end}")
         while self._read_file():
@@ -81,7 +81,7 @@ class LogTail:
         self._mark = self._read_mark()
 
     def _read_mark(self) -> bytes:
-        """The bytes in front of the end: while they are what they were, the log goes on here."""
+        """The bytes before the end. As long as they stay the same, new records continue this log."""
         base = self.end - self.end % self._file_size
         if base == self.end and base > self.begin:
             base -= self._file_size
@@ -97,7 +97,7 @@ class LogTail:
         return bytes(mark)
 
     def _read_file(self) -> bool:
-        """Move the end over the whole records of its file; False if the log ends there for now. Raises StoreError."""
+        """Move the end past the valid records of its file; False if the log currently ends there. Raises StoreError."""
         base = self.end - self.end % self._file_size
         try:
             with LogFile(self._directory / offset_name(base)) as file:
@@ -110,7 +110,7 @@ class LogTail:
                     if whole.count < batch.count:
                         return False
         except NotThereError:
-            return False  # no such file, or no such part of it: nothing was appended
+            return False  # neither file nor bytes: nothing was appended
         if chain.error is not None:
             raise chain.error
         if chain.stop not in (StopReason.NONE, StopReason.BLANK, StopReason.NO_BLANK):
@@ -119,7 +119,7 @@ class LogTail:
         return True
 
     def _note(self, batch: RecordBatch) -> None:
-        """Take records over into the queues that they are of."""
+        """Add the records to their queues."""
         if not batch.count:
             return
         columns, count = batch.columns, batch.count

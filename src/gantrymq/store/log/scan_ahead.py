@@ -1,11 +1,12 @@
-"""Scanning parts of a commit log in advance, with several cores.
+"""Scans parts of a commit log in advance, on several cores.
 
-Where records begin in the middle of a file is certain only from the records before. :class:`ScanAhead` therefore scans
-a part of the file from the first place that looks like a record (``find_record``), and the scan counts only if the
-record before it ends exactly there. The result equals that of one scan after the other. Everything that is not a plain
-record, the end of the log included, is left to the caller: :class:`gantrymq.store.log.record_chain.RecordChain`.
+The obvious way, one part of the file for each thread, fails because only the records before it show where a record
+begins. :class:`ScanAhead` therefore scans a part from the first position that looks like a record (``find_record``).
+The scan is used only if the record before it ends exactly there, so the result equals that of a single scan. Anything
+other than a valid record, including the end of the log, is left to the caller:
+:class:`gantrymq.store.log.record_chain.RecordChain`.
 
-Thread rule: one owner. Its threads read what was written before :meth:`ScanAhead.begin`.
+Thread rule: one owner. The threads read only bytes that were written before :meth:`ScanAhead.begin`.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from gantrymq.fs.reads import HasHoles, data_end
 from gantrymq.kernels.api import find_record
 from gantrymq.store.log.record_batch import LARGE_BATCH_RECORDS, SETS, RecordBatch, Scan
 
-# (position, length) of a file: its bytes, read-only; fewer at the end of the file, none in a hole.
+# view(position, length) returns read-only bytes of a file: fewer at the end of the file, none in a hole.
 View = Callable[[int, int], Bytes]
 
-_THREADS = 4  # at most: the thread that takes the batches is not faster
-_WAITING_PARTS = 3  # the caller is scheduled late, by some parts, while these threads keep every core busy
-_PART_RECORDS = LARGE_BATCH_RECORDS // 2  # the sizes of records differ
+_THREADS = 4  # at most: more do not help, because one thread takes the batches
+_WAITING_PARTS = 3  # parts in reserve, because the caller may run late while these threads keep every core busy
+_PART_RECORDS = LARGE_BATCH_RECORDS // 2  # half a batch, because the sizes of records vary
 ALONE_BYTES, FIRST_PART_BYTES = 1 << 20, 16 << 20
 LEAST_PART_BYTES, MOST_PART_BYTES = 1 << 20, 32 << 20
-_LONGEST_RECORD_BYTES = (4 << 20) + (128 << 10)  # of usual ones; the caller reads a longer one
+_LONGEST_RECORD_BYTES = (4 << 20) + (128 << 10)  # bytes; the caller reads a longer record itself
 _PAGE_BYTES = 4096
 
 
 def of_data(file: HasHoles, view: View) -> View:
-    """``view`` without the hole at its end: Linux reads megabytes of zeros ahead for one page of it."""
+    """``view`` without the hole at its end: for one page of a hole Linux reads megabytes of zeros ahead."""
 
     def seen(position: int, length: int) -> Bytes:
         return view(position, data_end(file, position, position + length) - position)
@@ -57,9 +58,10 @@ class _Part(NamedTuple):
 
 
 class ScanAhead:
-    """Use it as a context manager. ``make_scan`` makes a scan with room for ``LARGE_BATCH_RECORDS``.
+    """The parts of a log that are scanned in advance. Use it as a context manager.
 
-    The first megabyte is left to the caller: many logs hold hardly more.
+    ``make_scan`` makes a scan with room for ``LARGE_BATCH_RECORDS``. The first megabyte is left to the caller, because
+    many logs are hardly larger.
     """
 
     def __init__(self, make_scan: Callable[[], Scan]) -> None:
@@ -68,7 +70,7 @@ class ScanAhead:
         self._pool = ThreadPoolExecutor(threads, "ScanAhead")
         self._ahead = threads + _WAITING_PARTS
         self._idle: list[Scan] = []
-        self._lent: deque[Scan] = deque()  # their batches still live
+        self._lent: deque[Scan] = deque()  # scans whose batches the caller may still use
         self._parts: deque[_Part] = deque()
         self._part_bytes = FIRST_PART_BYTES
         self._view: View = _no_file
@@ -89,7 +91,7 @@ class ScanAhead:
     def take(self, position: int) -> RecordBatch | None:
         """The records from ``position`` of the file on; None if the caller must read them, up to :meth:`bound`.
 
-        The batch lives until two more were taken. Ask for what comes behind it next.
+        The batch is valid until two more were taken. Take the position after it next.
         """
         if not self._is_worth_it and position >= self._next:
             self._is_worth_it, self._next = True, position
@@ -113,7 +115,7 @@ class ScanAhead:
         return batch
 
     def bound(self, position: int, stop: int) -> int:
-        """Where the caller's own reading from ``position`` ends: at the next part, at ``stop`` at the latest."""
+        """The position up to which the caller must read by itself: the beginning of the next part, or ``stop``."""
         starts = [part.start for part in self._parts] if self._is_worth_it else [self._next]
         return min([stop, *(start for start in starts if start > position)])
 
@@ -125,12 +127,12 @@ class ScanAhead:
             self._next = end
 
     def _read(self, scan: Scan, view: View, start: int, end: int) -> RecordBatch | None:
-        """The records of [start, end) of the file up to the first thing that is no record."""
+        """The records that begin in [start, end) of the file, up to the first position without a valid record."""
         lead = start % SECTOR
         try:
             buffer = view(start - lead, min(end + _LONGEST_RECORD_BYTES, self._size) - start + lead)
         except (OSError, StoreError):
-            return None  # the caller reads there too, and gets the error
+            return None  # the caller reads there again, and raises the error
         stop = lead + end - start
         if not buffer[lead : lead + _PAGE_BYTES].any():
             return None  # most likely the end of the log: only zeros to search
@@ -150,13 +152,13 @@ class ScanAhead:
             self._drop()
 
     def __enter__(self) -> ScanAhead:
-        """Itself."""
+        """Return this object."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait for its threads."""
+        """Wait for the threads."""
         self._forget()
         self._pool.shutdown()
 
@@ -167,7 +169,7 @@ Item = TypeVar("Item")
 def one_ahead(scanner: Iterable[Item]) -> Iterator[Item]:
     """The items of ``scanner``; a second thread makes the next one while the caller works on this one.
 
-    The attributes of ``scanner`` run ahead with it; read them when the iteration has ended.
+    Read the attributes of ``scanner`` only after the iteration, because they belong to the item in advance.
     """
     batches = iter(scanner)
     with ThreadPoolExecutor(1, "LogScanner") as pool:

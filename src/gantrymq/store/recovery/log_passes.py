@@ -1,12 +1,12 @@
-"""The two ways in which a recovery reads the log, for callers that must read exactly what it reads.
+"""The two ways in which a recovery reads the log, shared with the code that plans a recovery.
 
-Which records go to queues and index must not depend on the caller: the plan of a recovery that makes the index later
-(:mod:`gantrymq.store.recovery.recovered_index`) equals the recovery only if both take the same batches.
+Which records go to queues and index must not depend on the caller. The plan of a recovery that makes the index later
+(:func:`gantrymq.store.recovery.reader_views.recovered_index`) equals the recovery only if both read the same batches.
 
-:class:`LostRecords` finds the records that the disk does not give back whole, in a reader's private view of the log. A
-writer's recovery ends the log there, or refuses the store. A reader shows what stands behind them too.
+:class:`LostRecords` finds the records that the disk cannot read completely, in a reader's private view of the log. A
+writer's recovery ends the log there, or refuses the store. A reader also shows the records after them.
 
-Thread rule: iterate in one thread; others scan ahead. The pages noted so far count as lost.
+Thread rule: iterate in one thread; other threads scan ahead. A page counts as lost once the file system has noted it.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _HEAD = struct.Struct(">iI")
 
 
 class LostRecords:
-    """Of ``log``, whose file system notes in ``lost`` what reads as zeros because the disk does not give it back."""
+    """The unreadable records of ``log``. Its file system notes in ``lost`` the bytes that read as zeros."""
 
     def __init__(self, log: CommitLog, lost: LostPages) -> None:
         self._log = log
         self._lost = lost
 
     def are_whole(self, batch: RecordBatch) -> NDArray[np.bool_]:
-        """Which records of a batch the disk has given back."""
+        """A bool for each record of a batch: whether the disk could read all of it."""
         whole = np.ones(batch.count, np.bool_)
         file = self._log.queue.find(batch.start_offset) if batch.count else None
         if file is not None:
@@ -53,26 +53,27 @@ class LostRecords:
         return whole
 
     def whole_of(self, batch: RecordBatch) -> RecordBatch:
-        """The records of a batch that the disk has given back."""
+        """The records of a batch that the disk could read completely."""
         whole = self.are_whole(batch)
         return batch if whole.all() else batch.take(whole)
 
     def leading_whole(self, batch: RecordBatch) -> int:
-        """How many of the first records of a batch the disk has given back."""
+        """The number of records at the beginning of a batch before the first one that is not readable."""
         whole = self.are_whole(batch)
         return batch.count if whole.all() else int(np.argmin(whole))
 
     def first_at(self, offset: int) -> DiskError | None:
-        """What the disk says of the first lost byte of what begins at ``offset``; None where nothing of it is lost."""
+        """The error of the first lost byte of the record or blank at ``offset``; None if all of it is readable."""
         file = self._log.queue.find(offset)
         if file is None or (end := self._end_of_lost(file, position := offset - file.file_from_offset)) is None:
             return None
         return self._lost.first(file.path, position, end - position)
 
     def behind(self, offset: int) -> int | None:
-        """Where the log goes on, if it ended at ``offset`` only because the disk does not give back what is there.
+        """The offset at which the log continues, if it ended at ``offset`` only because of an unreadable part.
 
-        The next whole record of the file, or else the next file; None where neither is there, or another cause.
+        That is the next whole record of the file, or else the next file. None if there is neither, or if the log ended
+        for another reason.
         """
         file = self._log.queue.find(offset)
         if file is None or (begin := self._end_of_lost(file, offset - file.file_from_offset)) is None:
@@ -82,7 +83,7 @@ class LostRecords:
         return following if self._log.queue.find(following) is not None else None
 
     def _end_of_lost(self, file: MappedFile, position: int) -> int | None:
-        """Behind the lost bytes in which what begins at ``position`` lies, be it in part."""
+        """The end of the lost bytes that overlap the record or blank at ``position``; None if none do."""
         ranges = [one for one in self._lost.ranges(file.path) if one[1] > position]
         if not ranges or file.size - position < BLANK_SIZE:
             return ranges[0][1] if ranges else None
@@ -94,7 +95,7 @@ class LostRecords:
 
 
 def recovery_check(config: MessageStoreConfig) -> CheckCRC:
-    """What of each record a recovery compares with its CRC."""
+    """The part of each record that a recovery compares with its CRC."""
     if not config.check_crc_on_recover:
         return CheckCRC.OFF
     return CheckCRC.WHOLE_RECORD if config.force_verify_prop_crc else CheckCRC.BODY
@@ -104,7 +105,7 @@ def recovery_check(config: MessageStoreConfig) -> CheckCRC:
 def forward_scanner(
     log: CommitLog, config: MessageStoreConfig, begin: int, end: int | None = None
 ) -> Iterator[LogScanner]:
-    """Reads forward from ``begin``, with CRC, to the first thing that is no record, or to ``end``."""
+    """Read forward from ``begin``, with CRC, up to ``end`` or the first position without a valid record."""
     with _scanner(log, config, begin, end, recovery_check(config)) as scanner:
         yield scanner
 
@@ -117,7 +118,10 @@ def unjudged(
     progress: Callable[[int, int], None],
     lost: LostRecords | None = None,
 ) -> Iterator[RecordBatch]:
-    """The records of whole files from ``begin`` to ``end``; damage is passed over by the file, ``lost`` bytes alone."""
+    """The records of whole files from ``begin`` to ``end``, without CRC.
+
+    After damage it continues with the next file, after ``lost`` bytes with the next record.
+    """
     if begin >= end:
         return
     with _scanner(log, config, begin, end, CheckCRC.OFF) as scanner:
@@ -131,14 +135,14 @@ def unjudged(
 
 
 def across_lost(scanner: LogScanner, lost: LostRecords | None, end: int | None) -> Iterator[RecordBatch]:
-    """What a reader's scanner gives, up to ``end``, also behind what the disk does not give back."""
+    """The batches of a reader's scanner up to ``end``, including those after bytes that the disk cannot read."""
     yield from scanner
     while skip_lost(scanner, lost, end):
         yield from scanner
 
 
 def skip_lost(scanner: LogScanner, lost: LostRecords | None, end: int | None = None) -> bool:
-    """Let a reader's scanner go on behind what the disk does not give back; False where that is not why it stopped."""
+    """Let a reader's scanner continue after bytes that the disk cannot read; False if it stopped for another reason."""
     if lost is None or not scanner.stop or (following := lost.behind(scanner.offset)) is None:
         return False
     scanner.aim(following, end)
@@ -157,7 +161,7 @@ def _scanner(
 
 
 def dispatched(batch: RecordBatch, config: MessageStoreConfig, page: Checkpoint) -> RecordBatch:
-    """The records that go to queues and index: no copies, and with duplicationEnable only what is confirmed."""
+    """The records that go to queues and index: no copies, and with duplicationEnable only confirmed ones."""
     if config.duplication_enable:
         ends = batch.columns[codes.PHY_OFFSET, : batch.count] + batch.columns[codes.SIZE, : batch.count]
         batch = batch.head(int(np.searchsorted(ends, page.confirm_phy_offset, side="right")))

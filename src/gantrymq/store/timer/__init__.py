@@ -1,1 +1,1 @@
-"""Timer messages: the wheel, its log, their recovery and the service that delivers."""
+"""Timer messages: the wheel, the timer log, their recovery, and the service that delivers messages."""

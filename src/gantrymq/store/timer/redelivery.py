@@ -1,9 +1,9 @@
-"""Due timer messages as appendables: the record of the timer topic with another topic and a few other properties.
+"""Due timer messages as appendables: the record of the timer topic with its real topic and adjusted properties.
 
-The plain way decodes a record into a StoredMessage, makes a Message of it and encodes that, 75 microseconds of
-processor time each. Slots with 100,000 messages must be delivered within seconds, so here the properties are edited as
-bytes and the body is not copied twice. Whatever is unusual is None here and goes the plain way: a message that rolls or
-recalls, properties that the delivery would replace, a CRC of the whole record.
+The obvious way decodes a record into a StoredMessage, makes a Message of it and encodes that. It takes 75 microseconds
+of processor time per message, and slots with 100,000 messages must be delivered within seconds. So the properties are
+edited as bytes here, and the body is not copied twice. Special cases are left to the obvious way: a message that rolls
+or recalls, properties that the delivery would replace, and a CRC of the whole record.
 
 Thread rule: as :class:`gantrymq.store.log.appendable.Appendable`.
 """
@@ -31,11 +31,11 @@ _OUT_MS, _REAL_TOPIC, _REAL_QID = b"TIMER_OUT_MS\x01", b"REAL_TOPIC\x01", b"REAL
 _UNUSUAL = (b"TIMER_ENQUEUE_MS\x01", b"TIMER_DEQUEUE_MS\x01", b"TIMER_DEL_UNIQKEY\x01", b"__CRC32#\x01", b"\0")
 _MOST_DIGITS = 18
 _PUT_OK = PutMessageStatus.PUT_OK
-_Front = tuple[int, int, int, int, int, bytes, bytes]  # body CRC, flag, sysFlag, born time, reconsumed, both hosts
+_Front = tuple[int, int, int, int, int, bytes, bytes]  # body CRC, flag, sysFlag, born time, reconsume times, both hosts
 
 
 class Redelivery:
-    """One due message. ``due_ms`` is its TIMER_OUT_MS; ``front`` the fields of its record that stay."""
+    """One due message. ``due_ms`` is its TIMER_OUT_MS; ``front`` has the fields of its record that do not change."""
 
     __slots__ = ("_body", "_front", "_properties", "_template", "due_ms", "queue_id", "size_bytes", "topic")
 
@@ -45,12 +45,12 @@ class Redelivery:
 
     @property
     def body_bytes(self) -> int:
-        """Of the message."""
+        """The size of the message's body."""
         return len(self._body)
 
     @property
     def wait_store_msg_ok(self) -> bool:
-        """The timers do not wait for the disk: their checkpoint does."""
+        """False: deliveries do not wait for the disk, because the checkpoint of the timers does."""
         return False
 
     def check(self, config: MessageStoreConfig, store_host: Host) -> PutMessageStatus:
@@ -86,7 +86,7 @@ class Redelivery:
 
 
 def read_due(log: CommitLog, unit: TimerUnit, now_ms: int) -> Redelivery | None:
-    """The message of a unit as it is delivered; None if it goes the plain way, or is gone. Raises DiskError."""
+    """The delivery of a unit's message; None for a special case, and for a deleted message. Raises DiskError."""
     if unit.magic != 1:
         return None
     file, offset = log.queue.find(unit.phy_offset), unit.phy_offset

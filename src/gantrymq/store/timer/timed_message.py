@@ -1,7 +1,7 @@
-"""How a message becomes a timer message, and a timer message what is delivered.
+"""Turns a message with a due time into a timer message, and a timer message into its delivery.
 
-The due time is rounded down to timerPrecisionMs, and one that is a multiple of it is moved one precision back, as in
-RocketMQ: the slot of a time is delivered when the next slot begins, so the message is on time and never early.
+The due time is rounded down to timerPrecisionMs, and one that is a multiple of it is moved back by one precision, as in
+RocketMQ. A slot is delivered when the next slot begins, so the message is on time and never early.
 
 Thread rule: plain functions.
 
@@ -38,7 +38,7 @@ NEVER_ENQUEUED_MS = LONG_MAX  # TIMER_ENQUEUE_MS of a message that was due when 
 
 
 def is_timer_message(topic: str, properties: dict[str, str]) -> bool:
-    """Whether a message asks for a due time and has not got one yet (checkIfTimerMessage)."""
+    """Whether a message requests a due time that is not resolved yet (checkIfTimerMessage)."""
     return (
         topic != TIMER_TOPIC
         and PROPERTY_TIMER_OUT_MS not in properties
@@ -49,9 +49,9 @@ def is_timer_message(topic: str, properties: dict[str, str]) -> bool:
 def set_timer(
     message: Message, config: MessageStoreConfig, now_ms: int, is_rejected: Callable[[int], bool]
 ) -> PutMessageStatus:
-    """Turn a message with a due time in the future into one of the timer topic; PUT_OK unless it is refused.
+    """Turn a message with a due time in the future into one of the timer topic. PUT_OK unless it is rejected.
 
-    ``is_rejected(slot_ms)`` is flow control. A message whose time has come stays as it is. (transformTimerMessage)
+    ``is_rejected(slot_ms)`` is flow control. A message that is already due is not changed. (transformTimerMessage)
     """
     properties = message.properties
     try:
@@ -81,7 +81,7 @@ def _deliver_ms(properties: dict[str, str], now_ms: int) -> int:
 
 
 def due_ms(message: StoredMessage | None) -> int | None:
-    """TIMER_OUT_MS of a record of the timer topic; None if it is none, or says no time or topic."""
+    """TIMER_OUT_MS of a record of the timer topic; None for other records, and without a time or topic."""
     if message is None or message.topic != TIMER_TOPIC or PROPERTY_REAL_TOPIC not in message.properties:
         return None
     try:
@@ -105,9 +105,9 @@ def key_of(message: StoredMessage, *, with_topic: bool) -> str | None:
 
 
 def to_deliver(message: StoredMessage, enqueue_ms: int, now_ms: int, *, rolls: bool) -> Message | None:
-    """What a record of the timer topic is stored as when its slot is due; None if it does not say where it belongs.
+    """The message to store when the slot of a timer record is due; None if the record does not name its topic.
 
-    It goes to its own topic, or with ``rolls`` into the timer topic again. (convert, convertMessage)
+    Its topic is the real one, or with ``rolls`` the timer topic again. (convert, convertMessage)
     """
     properties = dict(message.properties)
     topic, queue_id = properties[PROPERTY_REAL_TOPIC], _number(properties.get(PROPERTY_REAL_QUEUE_ID, ""))

@@ -1,8 +1,8 @@
-"""``config/timercheck``: up to where timer messages are delivered and put into the wheel, durably.
+"""``config/timercheck``: the positions up to which timer messages are durably in the wheel, or delivered.
 
-``timer_queue_offset`` is behind the last message of the timer topic that is in the log, or delivered. The master's
-offset, with which RocketMQ tells a slave how far it may go, is larger only while the log is made again: the messages
-between the two are in no slot yet, and those whose time had come at ``last_read_time_ms`` are delivered.
+All messages of the timer topic before ``timer_queue_offset`` are in the timer log, or delivered. The master's offset
+(RocketMQ's limit for a slave) is larger only while the timer log is rebuilt. Messages between the two are in no slot
+yet; those that were due at ``last_read_time_ms`` are delivered.
 
 Thread rule: one thread writes; any thread reads ``page``.
 
@@ -24,7 +24,7 @@ from gantrymq.fs.api import FileSystem
 
 
 class TimerCheckpointFile:
-    """The file at ``path``. ``is_missing`` until it was written, by us or by the broker before us."""
+    """The file at ``path``. ``is_missing`` until any broker has written it."""
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self._fs = fs
@@ -33,7 +33,7 @@ class TimerCheckpointFile:
         self.page = TimerCheckpoint()
 
     def load(self) -> None:
-        """Read the page. Negative numbers, which no broker writes, count as 0: more is read again, not less."""
+        """Read the page. Negative numbers, which no broker writes, count as 0, so that more is read again, not less."""
         try:
             file = self._fs.open(self._path)
         except FileNotFoundError:
@@ -49,7 +49,7 @@ class TimerCheckpointFile:
         self.page, self.is_missing = page, not any(raw)
 
     def save(self, read_time_ms: int, log_pos: int, queue_offset: int, settled_offset: int, now_ms: int) -> None:
-        """Write the page; return when it is durable. Raises DiskFullError."""
+        """Write the page, and return when it is durable. Raises DiskFullError."""
         page = TimerCheckpoint(
             read_time_ms, log_pos, queue_offset, settled_offset, self.page.state_version, now_ms, self.page.counter + 1
         )

@@ -1,9 +1,9 @@
 """The timer log: a unit of 52 bytes for each message that was put into the wheel.
 
-A unit leads to the one before it of the same slot, so a slot is read from its newest unit back. A file ends with a
-blank where no further unit fits.
+A unit points to the previous unit of its slot, so a slot is read from its newest unit backwards. A file that is full
+ends with a blank.
 
-Invariant: behind the last unit the last file reads as zeros; a unit lies behind those that it leads to.
+Invariant: the last file reads as zeros after the last unit; a unit points only to units before it.
 
 Thread rule: one thread.
 
@@ -43,11 +43,11 @@ _MOST_MAGIC = 15
 
 
 class BrokenChainError(Exception):
-    """A slot leads to a position without a unit, so messages of the slot cannot be found by it."""
+    """A slot points to a position without a unit, so not all messages of the slot can be found."""
 
 
 class TimerLog:
-    """The files in ``directory``. Existing files say their size; ``file_size`` is for a new log."""
+    """The log in ``directory``. ``file_size`` is for a new log; existing files keep their size."""
 
     def __init__(self, fs: FileSystem, directory: Path, file_size: int) -> None:
         sizes = {file.size_bytes for file in offset_files(fs, (directory,))} - {0}
@@ -58,23 +58,23 @@ class TimerLog:
 
     @property
     def end(self) -> int:
-        """Behind the last unit."""
+        """The position after the last unit."""
         return self.files.max_offset
 
     @property
     def begin(self) -> int:
-        """Where the first file begins; 0 without files."""
+        """The position of the first file; 0 without files."""
         return max(self.files.min_offset, 0)
 
     def next_position(self, at: int) -> int:
-        """Where the next unit lies if the log ends at ``at``."""
+        """The position of the next unit if the log ends at ``at``."""
         rest = self.files.file_size - at % self.files.file_size
         return at if rest >= LEAST_TIMER_FILE_BYTES else at + rest
 
     def append(self, units: list[TimerUnit]) -> None:
-        """Write units, in one piece for each file. Their positions are those of :meth:`next_position`.
+        """Append units, with one write for each file. Their positions are those of :meth:`next_position`.
 
-        Raises DiskFullError; some of the units may be written then, and no slot leads to them.
+        Raises DiskFullError. Some of the units may then be written, but no slot points to them.
         """
         done, self._window = 0, b""
         while done < len(units):
@@ -91,7 +91,7 @@ class TimerLog:
             done += len(some)
 
     def unit(self, at: int) -> TimerUnit:
-        """The unit at a position. Raises BrokenChainError. Cheap for positions that follow each other."""
+        """The unit at a position. Cheap for consecutive positions. Raises BrokenChainError."""
         if not self._window_at <= at <= self._window_at + len(self._window) - TIMER_UNIT_SIZE:
             self._window, self._window_at = self._read(at, at + _WINDOW_BYTES), at
         unit = decode_unit(self._window[at - self._window_at : at - self._window_at + TIMER_UNIT_SIZE], at)
@@ -101,7 +101,7 @@ class TimerLog:
         return unit
 
     def chain(self, last: int, floor: int) -> tuple[array[int], list[TimerUnit]]:
-        """The positions of a slot's units at or behind ``floor``, newest first; and those units that delete.
+        """The positions of a slot's units from ``floor`` on, newest first, and those of its units that delete.
 
         Raises BrokenChainError.
         """
@@ -122,7 +122,7 @@ class TimerLog:
         return positions, deletions
 
     def _read(self, begin: int, end: int) -> bytes:
-        """Written bytes of one file; fewer where it ends."""
+        """Bytes of one file, at most up to the end of the log."""
         file = self.files.find(begin)
         if file is None:
             return b""
@@ -130,9 +130,9 @@ class TimerLog:
         return file.file.read_at(position, max(min(end - begin, file.wrote_position - position), 0))
 
     def units_from(self, begin: int) -> Iterator[tuple[int, NDArray[np.void]]]:
-        """The units from the position ``begin`` on, some thousands at a time, each array with its position.
+        """The units from position ``begin`` on, in arrays of some thousands, each with its position.
 
-        Ends at the end of the log, or in front of the first bytes that are no unit and no blank.
+        Ends at the end of the log, or at the first bytes that are neither a unit nor a blank.
         """
         for file in self.files.files:
             if file.file_from_offset + file.size <= begin:
@@ -152,7 +152,7 @@ class TimerLog:
         self.files.clear()
 
     def delete_before(self, phy_offset: int) -> int:
-        """Remove the first files whose last unit leads in front of ``phy_offset``; returns how many.
+        """Remove the first files whose last unit points before ``phy_offset``. Returns their number.
 
         The last file stays. (deleteExpiredFileByOffsetForTimerLog)
         """
@@ -168,7 +168,7 @@ class TimerLog:
 
 
 def _units_in(file: MappedFile, position: int) -> Iterator[tuple[int, NDArray[np.void]]]:
-    """The units of a file from a position on, up to the first bytes that are none."""
+    """The units of a file from a position on, up to the first bytes that are not a unit."""
     last = file.size - LEAST_TIMER_FILE_BYTES
     while position <= last:
         count = min((last - position) // TIMER_UNIT_SIZE + 1, _CHUNK_UNITS)

@@ -1,7 +1,7 @@
-"""``config/timermetrics``: how many timer messages wait for each topic.
+"""``config/timermetrics``: the number of waiting timer messages of each topic.
 
-The counts are written with the checkpoint, so after a crash they may be off by what happened since. Nothing but the
-statistics of operators depends on them.
+The counts are written with the checkpoint, so after a crash they lack what happened since. They are only for the
+statistics that operators see.
 
 Thread rule: one thread changes them; any thread may read :meth:`TimerMetrics.table`.
 
@@ -22,12 +22,12 @@ class TimerMetrics:
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self._file = ConfigFile(fs, path)
-        self._counts: dict[str, tuple[int, int]] = {}  # number and when it was changed
+        self._counts: dict[str, tuple[int, int]] = {}  # the number, and the time of its last change in ms
         self._counter = self._changed_ms = 0
         self._dirty = False
 
     def load(self) -> None:
-        """Read the file; what is no number in it is left out."""
+        """Read the file. Entries that are not numbers are ignored."""
         kept = self._file.load()
         table, version = kept.get("timingCount"), kept.get("dataVersion")
         for topic, one in table.items() if isinstance(table, dict) else ():
@@ -37,13 +37,13 @@ class TimerMetrics:
             self._counter, self._changed_ms = _number(version.get("counter")), _number(version.get("timestamp"))
 
     def add(self, topic: str, number: int, now_ms: int) -> None:
-        """Count messages of a topic that are put into the wheel (1) or leave it (-1)."""
+        """Count messages of a topic that enter the wheel (positive) or leave it (negative)."""
         count, _ = self._counts.get(topic, (0, 0))
         self._counts[topic] = count + number, now_ms
         self._counter, self._changed_ms, self._dirty = self._counter + 1, now_ms, True
 
     def count(self, topic: str) -> int:
-        """How many wait for a topic."""
+        """The number of waiting messages of a topic."""
         return self._counts.get(topic, (0, 0))[0]
 
     def forget(self, topic: str) -> None:
@@ -52,7 +52,7 @@ class TimerMetrics:
             self._dirty = True
 
     def clear(self) -> None:
-        """Begin with no counts."""
+        """Drop all counts."""
         self._counts, self._dirty = {}, True
 
     def table(self) -> dict[str, Any]:

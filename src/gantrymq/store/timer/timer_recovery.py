@@ -1,16 +1,16 @@
-"""What a start makes of the files of the timers: where to go on, and a wheel that agrees with the timer log.
+"""Recovers the files of the timers at a start: the positions to continue from, and a wheel that matches the timer log.
 
-The checkpoint is a triple that belongs together: every message in front of ``timer_queue_offset`` is in the log in
-front of ``timer_log_flush_pos``, or delivered durably; every slot in front of ``last_read_time_ms`` is delivered. What
-lies behind the log position was written before a crash. Its units are kept if the log holds the message that they lead
-to, and the message is then not put into the wheel a second time.
+The checkpoint has three numbers that belong together. Every message before ``timer_queue_offset`` is in the timer log
+before ``timer_log_flush_pos``, or durably delivered; every slot before ``last_read_time_ms`` is delivered. Units after
+the log position were written shortly before a crash. A unit is kept if the commit log has the message that it points
+to, and that message is then not put into the wheel a second time.
 
-The wheel and the log can be made from the commit log, so damage loses nothing:
+The wheel and the timer log can be rebuilt from the commit log, so damage to them loses no message:
 
-- A wheel that is missing, cut, or leads behind the end of the log is made again from the whole log.
-- A log that is missing, cut or of mixed sizes is removed, with the wheel, and made again from the timer topic. Messages
-  in front of the old queue offset whose time had come at the old read time are delivered, and passed over. One that had
-  rolled meanwhile is there twice, and is delivered twice.
+- A wheel that is missing, truncated, or points after the end of the timer log is rebuilt from the whole timer log.
+- A timer log that is missing, truncated or of mixed file sizes is removed with the wheel, and rebuilt from the timer
+  topic. Messages before the old queue offset that were due at the old read time are delivered already, and skipped. A
+  message that had rolled is in the timer topic twice, and is delivered twice.
 
 Thread rule: one thread.
 
@@ -49,12 +49,12 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class TimerState:
-    """Where the timers go on.
+    """The positions from which the timers continue.
 
     ``read_ms``: slots before it are delivered. ``queue_offset``: messages of the timer topic before it are in the wheel
-    or delivered. ``settled_offset`` and ``settled_ms``: messages before that offset whose time is before that time are
-    delivered although they are read again. ``known``: the sorted physical offsets of messages that are in the wheel
-    already, although they may be read again.
+    or delivered. ``settled_offset`` and ``settled_ms``: messages before that offset that were due before that time are
+    delivered already, although they are read again. ``known``: the sorted physical offsets of messages that are in the
+    wheel already, although they may be read again.
     """
 
     read_ms: int
@@ -66,14 +66,14 @@ class TimerState:
 
 @dataclass(frozen=True, slots=True)
 class LogEnds:
-    """Where the commit log and the timer topic's queue ended when the store was opened, before the first put."""
+    """The ends of the commit log and of the timer topic's queue at the open of the store, before the first put."""
 
     phy_offset: int
     queue_offset: int
 
 
 class TimerRecovery:
-    """The recovery of the timers of the store at ``paths``, whose commit log is recovered and ended at ``ends``."""
+    """The recovery of the timers of the store at ``paths``. Its commit log is recovered, and ended at ``ends``."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class TimerRecovery:
         self._precision_ms = precision_ms
 
     def run(self, now_ms: int) -> TimerState:
-        """Recover. Raises DiskFullError and DiskError; it can be run again then."""
+        """Recover. Raises DiskFullError and DiskError; run it again then."""
         self._checkpoint.load()
         page = self._checkpoint.page
         files = self._timer_log.files
@@ -123,13 +123,13 @@ class TimerRecovery:
     def remake(self, reason: str, now_ms: int, queue_end: int | None = None) -> TimerState:
         """Remove timer log and wheel, and begin with the first message of the timer topic. Raises DiskFullError.
 
-        ``queue_end`` is where the timer topic's queue ends now; by default where it ended at the open.
+        ``queue_end`` is the current end of the timer topic's queue; by default its end at the open.
         """
         _LOGGER.warning("the timer log is made again from the timer topic: %s", reason)
         page = self._checkpoint.page
         end = self._ends.queue_offset if queue_end is None else queue_end
         settled = min(max(page.timer_queue_offset, page.master_timer_queue_offset), end)
-        # First: a kill in between must not leave a new log beside the position in the old one.
+        # The checkpoint first: a kill in between must not leave the position of the old log beside a new log.
         self._checkpoint.save(page.last_read_time_ms, 0, 0, settled, now_ms)
         self._timer_log.clear()
         for file in reversed(offset_files(self._fs, (self._paths.timer_log,))):
@@ -142,14 +142,14 @@ class TimerRecovery:
     # The end of the log
 
     def _scan_begin(self, durable: int) -> int:
-        """Where the file in front of the one with the durable end begins: RocketMQ may have left slots behind it."""
+        """The beginning of the file before the one with the durable end: RocketMQ may not have written older slots."""
         size = self._timer_log.files.file_size
         return max((durable - size) // size * size, self._timer_log.begin)
 
     def _find_end(self, begin: int, durable: int) -> tuple[int, NDArray[np.int64], bool]:
-        """Behind the last unit that can be true, the messages of those behind ``durable``, and if the log was cut.
+        """The end of the last valid unit, the messages of units after ``durable``, and whether a later unit is lost.
 
-        A unit that leads behind the end of the commit log is of a message that a power cut took.
+        A lost unit points after the end of the commit log: a power cut has taken its message.
         """
         end = begin
         known: list[int] = []
@@ -167,7 +167,7 @@ class TimerRecovery:
         return end, np.sort(np.array(known, np.int64)), False
 
     def _is_true(self, unit: np.void) -> bool:
-        """Whether the commit log has the message that a unit leads to, or has deleted it."""
+        """Whether the commit log has the message that a unit points to, or has deleted it."""
         phy_offset = int(unit["phy_offset"])
         if phy_offset < self._log.min_offset:
             return True
@@ -176,20 +176,20 @@ class TimerRecovery:
         if message is None or due is None:
             return False
         if string_hash(message.properties[PROPERTY_REAL_TOPIC]) != int(unit["topic_hash"]):
-            return False  # half a unit: a border between two sectors divides it
+            return False  # half a unit: a boundary of sectors divides it
         slot_ms = int(unit["enqueue_ms"]) + int(unit["delay_ms"])
         return bool(unit["magic"] & MAGIC_ROLL) or due // self._precision_ms == slot_ms // self._precision_ms
 
     # The wheel
 
     def _fit_wheel(self, read_time: int, begin: int, durable: int) -> None:
-        """Let the slots at and behind ``read_time`` lead to all units of the log, and to nothing else.
+        """Let the slots from ``read_time`` on point to all units of the log, and to nothing else.
 
-        Units behind ``begin`` are looked at. The wheel must lead to those in front of ``durable`` already.
+        Only units after ``begin`` are read. The wheel must already point to those before ``durable``.
         """
         end = self._timer_log.end
         if not self._wheel.is_usable and end == self._timer_log.begin:
-            return  # nothing waits, and nothing takes space
+            return  # no message waits, so a wheel would only take space
         if self._is_wheel_wrong(read_time, end) or self._is_behind(self._slots(read_time, begin, durable)):
             _LOGGER.warning("the timer wheel is made again from the timer log")
             found = self._slots(read_time, self._timer_log.begin, end)
@@ -203,7 +203,7 @@ class TimerRecovery:
                 self._wheel.put(there._replace(last=slot.last, num=there.num + slot.num))
 
     def _is_wheel_wrong(self, read_time: int, end: int) -> bool:
-        """Whether there is no wheel, an old one, or one that leads behind the end of the log."""
+        """Whether the wheel is missing, outdated, or points after the end of the log."""
         if not self._wheel.is_usable or self._wheel.has_snapshots:
             return True
         for used in self._wheel.used_from(max(read_time, 1)):
@@ -213,7 +213,7 @@ class TimerRecovery:
         return False
 
     def _is_behind(self, slots: list[Slot]) -> bool:
-        """Whether the wheel lacks one of these slots, or its newest unit: a part of it was zeroed or is old."""
+        """Whether the wheel lacks one of these slots or its newest unit: a part of it was zeroed or is outdated."""
         for slot in slots:
             there = self._wheel.raw_slot(slot.time)
             if there is None or there.time < slot.time or (there.time == slot.time and there.last < slot.last):
@@ -232,7 +232,7 @@ class TimerRecovery:
         return list(slots.values())
 
     def _groups(self, read_time: int, begin: int, end: int) -> Iterator[tuple[list[int], list[list[int]], list[int]]]:
-        """For each run of units: the times of their slots; first and last position of each; messages in each."""
+        """For each array of units: the times of their slots, the first and last position in each, and their numbers."""
         for at, units in self._timer_log.units_from(begin):
             times = (units["enqueue_ms"].astype(np.int64) + units["delay_ms"]) // self._precision_ms
             kept = np.flatnonzero(times >= max(read_time, 1))

@@ -1,19 +1,19 @@
 """The service that puts timer messages into the wheel and delivers them when their slot is due.
 
-Each step reads what is new in the timer topic, then delivers slots in front of the write time, which is the current
-time rounded down to timerPrecisionMs. A message whose slot is in front of the write time when it is read is delivered
-at once. So a slot in front of the write time gets no further units, and a message is never early: its slot is at least
-one precision in front of its due time.
+Each step reads the new messages of the timer topic, then delivers the slots before the write time, which is the current
+time rounded down to timerPrecisionMs. A message whose slot is before the write time when it is read is delivered at
+once. So a slot before the write time gets no further units. A message is never early, because its slot is at least one
+precision before its due time.
 
-A message that is due later than timerRollWindowSlot slots rolls: it waits in a nearer slot and is put into the timer
+A message that is due in more than timerRollWindowSlot slots rolls: it waits in a nearer slot and is put into the timer
 topic again at that time, so its record never expires before it is due.
 
-``config/timercheck`` is written when the commit log is durable up to the last delivery, after timer log and wheel. A
-message may be delivered again after a crash; it is never lost. (RocketMQ writes it at any time, so a power cut may take
-deliveries that it counts.) A delivery that the store refuses for a while is tried until it succeeds; RocketMQ gives a
-message up after three tries.
+``config/timercheck`` is written after timer log and wheel, and when the commit log is durable up to the last delivery.
+A message may be delivered again after a crash, but is never lost. (RocketMQ writes it at any time, so a power cut may
+take deliveries that it counts.) A delivery that the store rejects for a while is retried until it succeeds; RocketMQ
+drops a message after three attempts.
 
-Nothing in memory grows with the messages that wait: only the slot that is being delivered is there, 8 bytes a message.
+Memory does not grow with the waiting messages: it has only the slot that is being delivered, 8 bytes per message.
 
 Thread rule: one runner steps. Any thread may read ``progress``, ``congestion`` and ``is_rejected``.
 
@@ -79,14 +79,14 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class TimerProgress(NamedTuple):
-    """How far the timers are: the read time in milliseconds, and the messages that are not in the wheel yet."""
+    """The progress of the timers: the read time in milliseconds, and the number of messages not in the wheel yet."""
 
     read_ms: int
     behind_messages: int
 
 
 class _Snapshot(NamedTuple):
-    """What a checkpoint will say once the commit log is durable up to ``log_end``."""
+    """The checkpoint to write once the commit log is durable up to ``log_end``."""
 
     log_end: int
     read_ms: int
@@ -98,8 +98,9 @@ class _Snapshot(NamedTuple):
 class TimerMessageService:
     """The timers of the store at ``paths``. ``put(message)`` stores a delivery, ``append`` several without a wait.
 
-    ``is_durable(offset)`` says whether the commit log is on the disk up to there, ``is_deleted(topic, offset)`` whether
-    a topic was deleted after the message at an offset was put for it. ``ask_for_flush()`` flushes the log soon.
+    ``is_durable(offset)`` returns whether the commit log is durable up to the offset, ``is_deleted(topic, offset)``
+    whether a topic was deleted after the message at the offset was put for it. ``ask_for_flush()`` makes the log flush
+    soon.
     """
 
     name = "TimerMessageStore"
@@ -138,12 +139,12 @@ class TimerMessageService:
         self._has_files = any(map(fs.exists, (paths.timer_wheel, paths.timer_log, paths.timer_checkpoint)))
         self._state: TimerState | None = None
         self._write_ms = 0
-        # The slot that is being delivered: positions, oldest last; what is recalled; when it is due.
+        # The slot that is being delivered: its positions, oldest last; the recalled messages; its time.
         self._due: array[int] = array("q")
         self._recalled: set[str] = set()
-        # After the clock was set back: units of slots before the time that lie before the position are delivered.
+        # After the clock was set back: units before this position, in slots before this time, are delivered.
         self._floors: list[tuple[int, int]] = []
-        self._unwritten: dict[int, Slot] = {}  # slots that lead to units of the log, and are not in the wheel yet
+        self._unwritten: dict[int, Slot] = {}  # slots that point to units of the log, not written yet
         self._dirty = False
         self._waiting: _Snapshot | None = None
         self._saved_ms = self._cleaned_ms = self._counted_ms = 0
@@ -155,7 +156,7 @@ class TimerMessageService:
         return max(self._precision_ms // 10, 1)
 
     def step(self, now_ms: int) -> bool:
-        """Put new messages into the wheel and deliver what is due, some of each; True if there is more."""
+        """Put some new messages into the wheel and deliver some that are due. Returns whether there are more."""
         if self._state is None and not self._begin(now_ms):
             return False
         assert self._state is not None
@@ -179,29 +180,29 @@ class TimerMessageService:
         return more
 
     def drain(self) -> None:
-        """Write the checkpoint, with the commit log flushed before, and close the files."""
+        """Write the checkpoint, after a flush of the commit log, and close the files."""
         if self._state is not None:
             self._dirty = True  # the read time moved on
-            for _ in range(2):  # what had to wait, and what came after
+            for _ in range(2):  # the checkpoint that had to wait, and the one after it
                 self._save(self._write_ms)
             self.metrics.save()
         self.close()
 
     def close(self) -> None:
-        """Close the files, and write nothing. A second call has no effect."""
+        """Close the files without writing. A second call has no effect."""
         self._wheel.close()
         self._timer_log.files.close()
 
-    # What others ask
+    # For other threads
 
     @property
     def checkpoint(self) -> TimerCheckpoint:
-        """The checkpoint as it was written last."""
+        """The last written checkpoint."""
         return self._checkpoint.page
 
     @property
     def progress(self) -> TimerProgress | None:
-        """How far the timers are; None if there was no timer message yet."""
+        """The progress of the timers; None if there was no timer message yet."""
         state, queue = self._state, self._queues.get(TIMER_TOPIC, 0)
         if state is None or queue is None:
             return None
@@ -210,12 +211,12 @@ class TimerMessageService:
 
     @property
     def congestion(self) -> int:
-        """How many messages are in the wheel (getAllCongestNum)."""
+        """The number of messages in the wheel (getAllCongestNum)."""
         state = self._state
         return max(self._wheel.count_from(state.read_ms // self._precision_ms), 0) if state is not None else 0
 
     def is_rejected(self, slot_ms: int) -> bool:
-        """Whether flow control refuses one more message for a slot: above the limit by chance, above twice it always.
+        """Whether flow control rejects one more message for a slot: above the limit at random, above twice it always.
 
         (isReject)
         """
@@ -228,10 +229,10 @@ class TimerMessageService:
             return False
         return num >= 2 * limit or random.randrange(1000) > 1000 * (num - limit) / (limit + 0.1)
 
-    # The beginning
+    # The start
 
     def _begin(self, now_ms: int) -> bool:
-        """Recover once there is anything: a store without timer messages has no files, and reads none."""
+        """Recover, once there is a timer message or file. A store without them creates and reads none."""
         if not self._has_files and self._queues.get(TIMER_TOPIC, 0) is None:
             return False
         self.metrics.load()
@@ -246,20 +247,20 @@ class TimerMessageService:
         return time_ms // self._precision_ms * self._precision_ms
 
     def _move_write_time(self, state: TimerState, now_ms: int) -> None:
-        """Move the write time to now, also back: what is put then would be early by the time that was set before."""
+        """Set the write time to now, also backwards: otherwise messages after a corrected clock would be early."""
         self._write_ms = self._formatted(now_ms)
         if state.read_ms > self._write_ms and not self._due:
             self._floors.append((state.read_ms, self._timer_log.end))
             state.read_ms = self._write_ms
             self._dirty = True
 
-    # From the timer topic into the wheel
+    # From the timer topic to the wheel
 
     def _enqueue(self, state: TimerState, now_ms: int) -> bool:
-        """Read some of the timer topic. Returns whether there is more."""
+        """Read some messages of the timer topic. Returns whether there are more."""
         queue = self._queues.get(TIMER_TOPIC, 0)
         if queue is None or self._write_ms - state.read_ms > self._slots * self._precision_ms:
-            return False  # after a week without a broker, old slots are delivered first: new ones may need their place
+            return False  # after a week without a broker: old slots first, because new ones may need their places
         offset = max(state.queue_offset, queue.min_offset)
         units = queue.entries(offset, min(max(queue.max_offset - offset, 0), _MESSAGES_A_STEP))
         fresh: list[tuple[TimerUnit, str]] = []
@@ -281,7 +282,7 @@ class TimerMessageService:
         return more
 
     def _waiting_message(self, entry: QueueEntry, offset: int, state: TimerState) -> tuple[StoredMessage | None, int]:
-        """The message of a unit of the timer topic and its slot time; None if it is not to be delivered (again)."""
+        """The message of a unit of the timer topic with its slot time; None if it need not be delivered (again)."""
         if entry.size_bytes == BLANK_UNIT_SIZE or self._is_known(state, entry.phy_offset):
             return None, 0
         message = self._read(entry.phy_offset, entry.size_bytes)
@@ -291,7 +292,7 @@ class TimerMessageService:
         return message, due
 
     def _read(self, phy_offset: int, size: int) -> StoredMessage | None:
-        """A message; None if it is gone. One that the disk cannot read is given up after 50 tries, with an error."""
+        """Read a message; None if it was deleted. An unreadable one is dropped after 50 attempts, with an error."""
         try:
             message = self._log.read(phy_offset, size)
         except DiskError:
@@ -315,7 +316,7 @@ class TimerMessageService:
         return bool(known[place] == phy_offset)
 
     def _unit_of(self, entry: QueueEntry, message: StoredMessage, due: int) -> TimerUnit:
-        """The unit of a message, without the position of the one before it (doEnqueue)."""
+        """The unit of a message, without the position of the previous unit of its slot (doEnqueue)."""
         write_ms, window_ms = self._write_ms, self._window_slots * self._precision_ms
         magic, slot_ms, ahead_ms = MAGIC_DEFAULT, due, due - write_ms
         if ahead_ms >= window_ms:
@@ -337,7 +338,7 @@ class TimerMessageService:
         return wanted if 2 <= wanted <= most else most
 
     def _write(self, fresh: list[tuple[TimerUnit, str]], offset: int, state: TimerState) -> None:
-        """Append units to the timer log and let their slots lead to them; the timer topic is read up to ``offset``.
+        """Append units to the timer log and let their slots point to them: the timer topic is read up to ``offset``.
 
         Raises DiskFullError. Slots that could not be written are written first by the next step.
         """
@@ -365,10 +366,10 @@ class TimerMessageService:
             self._wheel.put(slot)
             del self._unwritten[time]
 
-    # From the wheel to the topics
+    # From the wheel to the real topics
 
     def _dequeue(self, state: TimerState, now_ms: int) -> bool:
-        """Deliver some of the slots before the write time. Returns whether there is more."""
+        """Deliver some messages of the slots before the write time. Returns whether there are more."""
         budget = _MESSAGES_A_STEP
         while budget > 0:
             if not self._due and not self._next_slot(state):
@@ -386,9 +387,9 @@ class TimerMessageService:
         return True
 
     def _deliver_together(self, now_ms: int) -> int:
-        """Deliver the oldest messages of the slot with one append, up to the first that goes the plain way.
+        """Deliver the oldest messages of the slot with one append, up to the first special case (``redelivery``).
 
-        Returns how many are delivered. Those that the store refused stay.
+        Returns their number. Messages that the store rejected stay in the slot.
         """
         if self._recalled or self.config.enabled_append_prop_crc:
             return 0
@@ -437,7 +438,7 @@ class TimerMessageService:
         self._dirty = True
 
     def _deliver_at(self, position: int, now_ms: int) -> bool:
-        """Deliver the message of a unit; False if it must be tried again."""
+        """Deliver the message of a unit. False if it must be retried."""
         unit = self._timer_log.unit(position)
         message = self._read(unit.phy_offset, unit.message_size)
         due = due_ms(message)
@@ -452,9 +453,9 @@ class TimerMessageService:
         return self._deliver(message, unit.enqueue_ms, now_ms, rolls=unit.rolls or due >= self._write_ms)
 
     def _deliver(self, message: StoredMessage, enqueue_ms: int, now_ms: int, *, rolls: bool) -> bool:
-        """Store a message where it is meant to go; False if it must be tried again.
+        """Store a message in its real topic. False if it must be retried.
 
-        One that does not say where, is refused there, or only recalls another one is passed over.
+        A message without a topic, one that is rejected for good, and one that only recalls another are skipped.
         """
         topic = message.properties[PROPERTY_REAL_TOPIC]
         recalls = PROPERTY_TIMER_DEL_UNIQKEY in message.properties
@@ -473,7 +474,7 @@ class TimerMessageService:
     # The checkpoint
 
     def _save(self, now_ms: int) -> None:
-        """Write the checkpoint, or the one that waits for the commit log to be durable."""
+        """Prepare a checkpoint if none waits, and write it once the commit log is durable up to it."""
         state = self._state
         if state is not None and self._waiting is None and self._dirty:
             is_remaking = state.queue_offset < state.settled_offset
@@ -485,7 +486,7 @@ class TimerMessageService:
         if waiting is None:
             return
         if not self._is_durable(waiting.log_end):
-            self._ask_for_flush()  # with little traffic it may be ten seconds away, and a kill repeats the deliveries
+            self._ask_for_flush()  # the next flush may be 10 s away, and a kill before it repeats the deliveries
             return
         self._timer_log.files.flush_all()
         self._wheel.sync()

@@ -1,8 +1,8 @@
-"""The wheel: one slot for each due time, each with the positions of its units in the timer log.
+"""The wheel: one slot for each due time, with the positions of its oldest and newest unit in the timer log.
 
-The file is sparse: a slot that was never used takes no space. Slots are read and written with pread and pwrite, not
-through a mapping: a write to a hole of a mapping on a full disk would end the process, and a mapping of 38 MB would be
-counted as memory of the process. The page cache keeps the slots that are in use.
+The file is sparse: a slot that was never used takes no space. The obvious way, a mapping, has two faults: on a full
+disk a write to a hole ends the process, and 38 MB count as memory of the process. So slots are read and written with
+pread and pwrite. The page cache keeps the slots that are in use.
 
 Thread rule: one thread writes; any thread reads a slot.
 
@@ -21,14 +21,14 @@ from gantrymq.format.timer import SLOT_DTYPE, SLOT_SIZE, SLOTS, Slot, decode_slo
 from gantrymq.fs.api import File, FileSystem
 
 _CHUNK_BYTES = 8192 * SLOT_SIZE
-_FEW_SLOTS = 128  # a page, which is read without a look for holes
-_TEMPORARY = ".tmp"  # no snapshot for RocketMQ, whose names end with a number
+_FEW_SLOTS = 128  # a page, which is read without a search for holes
+_TEMPORARY = ".tmp"  # RocketMQ does not take it for a snapshot, whose name ends with a number
 
 
 class TimerWheel:
-    """The file at ``path`` with rounds of ``slots`` slots; times are in units of timerPrecisionMs.
+    """The file at ``path`` with two rounds of ``slots`` slots; times are in units of timerPrecisionMs.
 
-    The file is made by the first write, or by :meth:`replace`.
+    The file is created by the first write, or by :meth:`replace`.
     """
 
     def __init__(self, fs: FileSystem, path: Path, slots: int = SLOTS) -> None:
@@ -39,13 +39,13 @@ class TimerWheel:
 
     @property
     def is_usable(self) -> bool:
-        """Whether there is a file of the right length."""
+        """Whether the file exists and has the right length."""
         found = self._fs.identity(self._path)
         return found is not None and found.size_bytes == self._size
 
     @property
     def has_snapshots(self) -> bool:
-        """Whether RocketMQ kept the wheel in snapshots (timerWheelSnapshotFlush), so that the file may be old."""
+        """Whether RocketMQ kept the wheel in snapshots (timerWheelSnapshotFlush), so that the file may be outdated."""
         begin = f"{self._path.name}."
         return any(
             entry.name.startswith(begin) and entry.name[len(begin) :].isdecimal()
@@ -53,12 +53,12 @@ class TimerWheel:
         )
 
     def slot(self, time: int) -> Slot | None:
-        """The slot of a time; None if no unit is in it."""
+        """The slot of a time; None if it has no unit."""
         slot = self.raw_slot(time)
         return slot if slot is not None and slot.time == time else None
 
     def raw_slot(self, time: int) -> Slot | None:
-        """The slot at the place of a time, which may be that of another round; None if it was never used."""
+        """The slot in the place of a time, which may be of another round; None if it was never used."""
         file = self._opened()
         if file is None:
             return None
@@ -83,7 +83,7 @@ class TimerWheel:
             place = self._place(at)
             if end - at > _FEW_SLOTS:
                 data = min(file.data_from(place), self._size) // SLOT_SIZE * SLOT_SIZE
-                if data > place:  # a hole, or the end of the wheel
+                if data > place:  # a hole, or the end of the file
                     at += (data - place) // SLOT_SIZE
                     continue
             count = min(end - at, (self._size - place) // SLOT_SIZE, _CHUNK_BYTES // SLOT_SIZE)
@@ -95,7 +95,7 @@ class TimerWheel:
         return end
 
     def used_from(self, begin: int) -> Iterator[NDArray[np.void]]:
-        """The slots at and behind a time that have units, in arrays of SLOT_DTYPE; in no order."""
+        """The slots from a time on that have units, in arrays of SLOT_DTYPE, in no order."""
         file = self._opened()
         for slots in self._chunks(file) if file is not None else ():
             used = slots[slots["time"] >= begin]
@@ -103,13 +103,13 @@ class TimerWheel:
                 yield used
 
     def count_from(self, begin: int) -> int:
-        """How many messages are in the slots at and behind a time (getAllNum)."""
+        """The number of messages in the slots from a time on (getAllNum)."""
         return sum(int(slots["num"].astype(np.int64).sum()) for slots in self.used_from(begin))
 
     def replace(self, slots: NDArray[np.void]) -> None:
-        """Make a wheel with exactly these ``slots`` (SLOT_DTYPE) and let it take the place of the file, durably.
+        """Replace the file durably with a wheel of exactly these ``slots`` (SLOT_DTYPE).
 
-        In one step: a kill leaves the old wheel or the new one. Raises DiskFullError.
+        The replacement is atomic: a kill leaves the old wheel or the new one. Raises DiskFullError.
         """
         self.close()
         made = self._path.with_name(self._path.name + _TEMPORARY)

@@ -1,10 +1,11 @@
-"""Every whole record of a log, in order, and the places where there is none.
+"""Reads every valid record of a log, in order, and lists the gaps between them.
 
-A record may lie elsewhere than it says: a flipped bit, or a file or a part of one that was copied. Where the same bytes
-lie at the place that it names, it is a copy, and the records that the log had here are overwritten. A copy must not be
-taken for messages: they would stand twice in their queues, or displace others.
+The physical offset in a record may differ from its position: a bit was flipped, or a file or a part of it was copied.
+If the same bytes are at the offset that the record names, the record is a copy, and the records that the log had at
+this position were overwritten. A copy must not be used as messages: they would be in their queues twice, or replace
+others.
 
-Thread rule: iterate in one thread; ask for the rest when the iteration has ended.
+Thread rule: iterate in one thread; read the attributes after the iteration.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from gantrymq.tools.loss.loss import LostRange
 
 
 class MisplacedRun(NamedTuple):
-    """Records ``first`` to ``last`` of a batch, at [start, end) of the log, which say that they begin at ``said``."""
+    """Misplaced records ``first`` to ``last`` of a batch, at [start, end) of the log. The first one names ``said``."""
 
     first: int
     last: int
@@ -44,7 +45,7 @@ class MisplacedRun(NamedTuple):
 
 
 class MisplacedRecords:
-    """Finds them, batch by batch; ``files`` are all files of the log in order."""
+    """Finds misplaced records, batch by batch. ``files`` are all files of the log in order."""
 
     def __init__(self, fs: FileSystem, files: Sequence[LogFile], *, moves_records: bool) -> None:
         self._fs = fs
@@ -53,7 +54,7 @@ class MisplacedRecords:
         self._moves_records = moves_records
 
     def runs(self, batch: RecordBatch) -> Iterator[MisplacedRun]:
-        """The runs of records of a batch that say that they lie elsewhere, all of a run equally far away."""
+        """The runs of misplaced records of a batch. All records of a run are misplaced by the same distance."""
         if not batch.count or (batch.digest is not None and batch.digest.placed == batch.count):
             return
         starts = batch.columns[codes.POS, : batch.count] + batch.base
@@ -74,7 +75,7 @@ class MisplacedRecords:
             said = start + distance
             yield MisplacedRun(first, stop - 1, start, end, said, f"a copy of the records at {said}", False)
         elif stop - first > 1 and self._is_partly_copied(batch, first, stop, distance):
-            for row in range(first, stop):  # of a run some records may be lost where they belong
+            for row in range(first, stop):  # some records of a run may be missing at their own offsets
                 at = int(batch.columns[codes.POS, row])
                 size = int(batch.columns[codes.SIZE, row])
                 yield from self._judge(batch, row, row + 1, batch.base + at, batch.base + at + size, distance)
@@ -87,7 +88,7 @@ class MisplacedRecords:
             yield MisplacedRun(first, stop - 1, start, end, start + distance, text, is_kept)
 
     def _is_partly_copied(self, batch: RecordBatch, first: int, stop: int, distance: int) -> bool:
-        """Whether any record of a run lies where it says, too."""
+        """Whether any record of a run also exists at the offset that it names."""
         for row in range(first, stop):
             at, size = batch.columns[[codes.POS, codes.SIZE], row].tolist()
             if np.array_equal(self._bytes_at(batch.base + at + distance, size), batch.buffer[at : at + size]):
@@ -95,7 +96,7 @@ class MisplacedRecords:
         return False
 
     def _bytes_at(self, offset: int, length: int) -> NDArray[np.uint8]:
-        """Bytes of the log; fewer where no file has them, or the disk does not give them back."""
+        """Bytes of the log; none if no file has them all, or the disk cannot read them."""
         number = bisect_right(self._bases, offset) - 1
         if number < 0 or offset + length > self._files[number].end:
             return np.empty(0, np.uint8)
@@ -108,10 +109,10 @@ class MisplacedRecords:
 
 @dataclass(slots=True)
 class FoundRecords:
-    """What was found in a part of the log: how many whole records, and where there is none.
+    """The contents of a part of the log: the number of valid records, and the gaps between them.
 
-    ``min_offset`` is where the part begins, ``end_offset`` behind its last whole record. ``misplaced`` are whole
-    records that say that they lie elsewhere: nothing reads them where they lie.
+    ``min_offset`` is the beginning of the part, ``end_offset`` the end of its last valid record. ``misplaced`` are
+    valid records that name another offset: no reader finds them where they are.
     """
 
     min_offset: int
@@ -122,16 +123,16 @@ class FoundRecords:
     misplaced: list[LostRange] = field(default_factory=list)
 
     def lost(self) -> list[LostRange]:
-        """The places without a whole record in front of ``end_offset``; what is behind it is the log's end."""
+        """The gaps before ``end_offset``. Those after it are the tail of the log."""
         return [one for one in self.gaps if one.start < self.end_offset]
 
     def tail(self) -> list[LostRange]:
-        """What stands behind ``end_offset``, zeros too."""
+        """The ranges after ``end_offset``, including zeros."""
         return [one for one in self.gaps if one.start >= self.end_offset]
 
 
 def joined(files: Sequence[LogFile], parts: Sequence[FoundRecords]) -> FoundRecords:
-    """What was found in all of ``files``, by what was found in each of them."""
+    """The contents of all ``files``, joined from those of each file."""
     whole = FoundRecords(files[0].base if files else 0, files[0].base if files else 0)
     end = whole.min_offset
     for file, part in zip(files, parts, strict=True):
@@ -145,20 +146,20 @@ def joined(files: Sequence[LogFile], parts: Sequence[FoundRecords]) -> FoundReco
 
 
 def missing_before(file: LogFile, end: int) -> Iterable[LostRange]:
-    """What is missing between ``end``, that of the file before, and ``file``, under the name of the first such file."""
+    """The range of missing files between ``end``, where the file before ends, and ``file``; named by the first."""
     if end < file.base:
         yield LostRange(file.path.with_name(offset_name(end)), end, file.base, StopReason.MISSING_FILES)
 
 
 class IntactRecords:
-    """The records of ``files`` (sorted) whose parts add up and whose CRC is right, in batches. Iterate once.
+    """The valid records of ``files`` (sorted), in batches: their sizes add up and their CRC is right. Iterate once.
 
-    A record that lies elsewhere than it says, where the same record lies, is a copy and counts as a gap. One that is
-    no copy is given, and is among the ``misplaced``; without ``moves_records``, which is for what cannot correct the
-    log, only where it stands alone, for then a bit of its place has flipped.
+    A misplaced record that is a copy counts as a gap. One that is not a copy is returned, and is listed in
+    ``found.misplaced``. Without ``moves_records``, for callers that cannot correct the log, only a single misplaced
+    record is returned, because then a bit of its offset was flipped; a run counts as a gap.
 
-    A batch lives until the one after the next. ``found`` is complete when the iteration has ended. ``scan`` and
-    ``ahead`` are those of ``LogFileReader``. ``log`` are all files of the log, where these are a part of it.
+    A batch is valid until the one after the next. ``found`` is complete after the iteration. ``scan`` and ``ahead``
+    are those of ``LogFileReader``. ``log`` are all files of the log, if ``files`` are only a part of it.
     """
 
     def __init__(
@@ -176,18 +177,18 @@ class IntactRecords:
         self._scan, self._ahead = scan, ahead
         self._files = files
         self.min_offset = files[0].base if files else 0
-        self._unreadable: list[tuple[int, int]] = []  # of the file at hand: what no lost range covers yet
+        self._unreadable: list[tuple[int, int]] = []  # unreadable ranges of the current file that are in no gap yet
         self.total_bytes = sum(file.size_bytes for file in files)
         self.found = FoundRecords(self.min_offset, self.min_offset)
 
     def __iter__(self) -> Iterator[RecordBatch]:
-        """The batches; none is empty."""
+        """Yield the batches. No batch is empty."""
         end = self.min_offset
         for file in self._files:
             self.found.gaps += missing_before(file, end)
             try:
                 yield from self._whole(file)
-            except FileNotFoundError:  # in front of all records it went by a writer's retention, and nothing is lost
+            except FileNotFoundError:  # before the first record, retention has deleted it: nothing is lost
                 if self.found.records:
                     self._lose(file.path, file.base, file.end, StopReason.MISSING_FILES)
             end = file.end
@@ -216,7 +217,7 @@ class IntactRecords:
 
     def _right(self, file: LogFile, batch: RecordBatch) -> RecordBatch:
         right = batch.columns[codes.CRC_OK, : batch.count] == 1
-        if batch.digest is None:  # it has marked what is torn
+        if batch.digest is None:  # a digest has marked torn records already
             for row in torn_rows(batch):
                 right[row] = False
         for row in np.flatnonzero(~right).tolist():
@@ -226,7 +227,7 @@ class IntactRecords:
         return self._placed(file, batch)
 
     def _placed(self, file: LogFile, batch: RecordBatch) -> RecordBatch:
-        """Without the records that do not belong where they lie."""
+        """The batch without copies and other records that are not kept."""
         keep = np.ones(batch.count, np.bool_)
         for run in self._misplaced.runs(batch):
             if run.is_kept:
@@ -240,7 +241,7 @@ class IntactRecords:
         if start >= end:
             return
         causes = [one for one in self._unreadable if one[0] < end and start < one[1]]
-        if causes:  # what looks like a broken record is one that the disk does not give back
+        if causes:  # the record only looks broken, because the disk cannot read it
             reason = StopReason.UNREADABLE
             others = [one for one in self._unreadable if one not in causes]
             self._unreadable = [*others, *((end, stop) for _, stop in causes if end < stop)]
@@ -248,7 +249,7 @@ class IntactRecords:
 
 
 def torn_rows(batch: RecordBatch) -> Iterable[int]:
-    """Which records of the batch a power cut has torn where no CRC looks."""
+    """The rows of the batch that a power cut has torn in bytes that no CRC covers."""
     begin, rest = 0, batch
     while rest.count and (row := first_torn(rest)) < rest.count:
         yield begin + row
