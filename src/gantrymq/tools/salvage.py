@@ -32,7 +32,7 @@ from gantrymq.store.geometry import INDEX_KEYS, LOG_SIZE_KEY, log_file_size
 from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.recovery.recovery import Progress
-from gantrymq.store.timer.timer_checkpoint import TimerCheckpointFile
+from gantrymq.store.timer.timer_files import TimerCheckpointFile
 from gantrymq.tools.check.small_files_check import read_small
 from gantrymq.tools.loss.loss import LossAccount, LostRange
 from gantrymq.tools.read.bad_disk import ListedFileSystem

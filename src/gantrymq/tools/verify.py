@@ -31,13 +31,13 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.deleted_topics import DeletedTopics
 from gantrymq.store.geometry import log_file_size, require_store
 from gantrymq.store.log.log_reader import LogEvent, LogFile, LogFileReader
+from gantrymq.store.log.mapped_file_queue import SALVAGE
 from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.log.scan_ahead import one_ahead
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.group_offsets import groups_ahead, read_group_offsets
 from gantrymq.store.recovery.reader_views import damaged_ext_files
 from gantrymq.store.recovery.recovery import Progress
-from gantrymq.store.remedies import SALVAGE
 from gantrymq.tools.check.findings import Finding, Kind, Level
 from gantrymq.tools.check.index_check import IndexCheck
 from gantrymq.tools.check.log_check import LogCheck, see_foreign_log_files, see_missing_log

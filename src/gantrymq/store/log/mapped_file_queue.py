@@ -24,7 +24,10 @@ from gantrymq.format.names import offset_name
 from gantrymq.fs.api import File, FileSystem
 from gantrymq.store.log.mapped_file import PAGE_SIZE, MappedFile, SelectMappedBufferResult
 from gantrymq.store.paths import OffsetFile, StorePaths, offset_files
-from gantrymq.store.remedies import SALVAGE
+
+# The advice in errors and findings about a commit log with missing or damaged files.
+SALVAGE = "`gantrymq store salvage` makes a new store of what is there"
+ACCEPT = "--set acceptMissingCommitLog=true"
 
 _DESTROY_AT_ONCE_MS = 0
 

@@ -1,7 +1,7 @@
 """The two ways in which a recovery reads the log, shared with the code that plans a recovery.
 
 Which records go to queues and index must not depend on the caller. The plan of a recovery that makes the index later
-(:func:`gantrymq.store.recovery.reader_views.recovered_index`) equals the recovery only if both read the same batches.
+(:mod:`gantrymq.store.recovery.recovered_index`) equals the recovery only if both read the same batches.
 
 :class:`LostRecords` finds the records that the disk cannot read completely, in a reader's private view of the log. A
 writer's recovery ends the log there, or refuses the store. A reader also shows the records after them.

@@ -32,11 +32,11 @@ from gantrymq.format.stop_reason import StopReason
 from gantrymq.fs.api import File, FileSystem
 from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.log.log_scanner import LogScanner
+from gantrymq.store.log.mapped_file_queue import ACCEPT
 from gantrymq.store.log.record_batch import DigestScan, check_code, first_torn
 from gantrymq.store.paths import OffsetFile, StorePaths, offset_files
 from gantrymq.store.queue.consume_queue import UNIT_DTYPE
 from gantrymq.store.queue.queue_listing import ListedQueue
-from gantrymq.store.remedies import ACCEPT
 
 _BESIDE_BODY_BYTES = 128 << 10  # of a record: topic, properties, and the blank after it
 _MOST_UNITS = 4096  # examined per queue, where units must agree

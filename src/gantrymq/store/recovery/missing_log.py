@@ -40,10 +40,10 @@ from gantrymq.format.names import is_index_name, offset_name
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE, decode_entry
 from gantrymq.format.record import BLANK_SIZE, MAGIC_V1, MAGIC_V2, PHY_OFFSET_AT, Layout, encode_blank, read_layout
 from gantrymq.fs.api import FileSystem
+from gantrymq.store.log.mapped_file_queue import ACCEPT, SALVAGE
 from gantrymq.store.paths import OffsetFile, StorePaths, offset_files
 from gantrymq.store.queue.queue_listing import ListedQueue, QueueListing
 from gantrymq.store.recovery.missing_end import missing_end, read_checkpoint
-from gantrymq.store.remedies import ACCEPT, SALVAGE
 
 _HOUR_MS = 3_600_000
 _HEAD = struct.Struct(">i")

@@ -40,7 +40,7 @@ from gantrymq.model.message import PROPERTY_REAL_TOPIC
 from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.paths import StorePaths, offset_files
 from gantrymq.store.timer.timed_message import due_ms
-from gantrymq.store.timer.timer_checkpoint import TimerCheckpointFile
+from gantrymq.store.timer.timer_files import TimerCheckpointFile
 from gantrymq.store.timer.timer_log import TimerLog
 from gantrymq.store.timer.wheel import TimerWheel
 

@@ -63,9 +63,8 @@ from gantrymq.store.put_result import PutMessageResult
 from gantrymq.store.queue.consume_queues import ConsumeQueues, is_topic_storable
 from gantrymq.store.timer.redelivery import Redelivery, read_due
 from gantrymq.store.timer.timed_message import NEVER_ENQUEUED_MS, due_ms, key_of, to_deliver
-from gantrymq.store.timer.timer_checkpoint import TimerCheckpointFile
+from gantrymq.store.timer.timer_files import TimerCheckpointFile, TimerMetrics
 from gantrymq.store.timer.timer_log import BrokenChainError, TimerLog
-from gantrymq.store.timer.timer_metrics import TimerMetrics
 from gantrymq.store.timer.timer_recovery import LogEnds, TimerRecovery, TimerState
 from gantrymq.store.timer.wheel import TimerWheel
 

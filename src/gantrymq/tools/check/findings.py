@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
+from gantrymq.store.log.mapped_file_queue import SALVAGE
 from gantrymq.store.queue.consume_queue import REBUILD
-from gantrymq.store.remedies import SALVAGE
 
 
 class Level(Enum):

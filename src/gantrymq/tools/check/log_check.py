@@ -25,10 +25,10 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.kernels import codes
 from gantrymq.model.java import decode_utf8
 from gantrymq.store.log.log_reader import Blank, Damage, End, LogEvent, LogFile
+from gantrymq.store.log.mapped_file_queue import SALVAGE
 from gantrymq.store.log.record_batch import RecordBatch, closes_with_crc
 from gantrymq.store.paths import StorePaths, offset_files
 from gantrymq.store.recovery.missing_log import first_record_offset, log_state, one_of_each
-from gantrymq.store.remedies import SALVAGE
 from gantrymq.tools.check.findings import Finding, Kind, Level
 from gantrymq.tools.read.intact_records import torn_rows
 

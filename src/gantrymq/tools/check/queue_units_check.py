@@ -23,9 +23,9 @@ from gantrymq.kernels import codes
 from gantrymq.kernels.api import tags_codes
 from gantrymq.model.flags import is_consumable
 from gantrymq.model.java import decode_utf8
+from gantrymq.store.log.mapped_file_queue import SALVAGE
 from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.queue.consume_queues import is_light, light_offset
-from gantrymq.store.remedies import SALVAGE
 from gantrymq.tools.check.findings import Finding, Kind, Level
 from gantrymq.tools.check.log_check import LogCheck
 from gantrymq.tools.check.queue_check import CheckedQueue, QueueCheck
