@@ -112,7 +112,7 @@ if TYPE_CHECKING:
     from gantrymq.spark.pipelines.report import write_analysis as write_analysis
     from gantrymq.spark.pipelines.salvage import salvage_on_spark as salvage_on_spark
     from gantrymq.spark.pipelines.verify import verify_on_spark as verify_on_spark
-    from gantrymq.spark.progress import offsets_behind as offsets_behind
+    from gantrymq.spark.plan.stream_offsets import offsets_behind as offsets_behind
     from gantrymq.spark.source import RocketMQDataSource as RocketMQDataSource
     from gantrymq.store.lookup import GetMessageResult as GetMessageResult
     from gantrymq.store.message_store import MessageStore as MessageStore
@@ -244,7 +244,7 @@ _NEEDS_SPARK = {
     "gantrymq.spark.pipelines.report": ("write_analysis",),
     "gantrymq.spark.pipelines.salvage": ("salvage_on_spark",),
     "gantrymq.spark.pipelines.verify": ("verify_on_spark",),
-    "gantrymq.spark.progress": ("offsets_behind",),
+    "gantrymq.spark.plan.stream_offsets": ("offsets_behind",),
     "gantrymq.spark.source": ("RocketMQDataSource",),
 }
 _HOME = {

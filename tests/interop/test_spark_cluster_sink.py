@@ -22,7 +22,7 @@ from gantrymq.errors import ConfigError, MQClientError, RemotingConnectError
 from gantrymq.model.message import StoredMessage
 from gantrymq.spark import RocketMQDataSource
 from gantrymq.spark.write import cluster as cluster_sink
-from gantrymq.spark.write import messages as outgoing_messages
+from gantrymq.spark.write import cluster as outgoing_messages
 from gantrymq.spark.write.cluster import Sent
 from spark_session import spark
 

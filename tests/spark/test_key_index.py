@@ -19,7 +19,7 @@ from gantrymq.format.names import INDEX
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.plan import key_index as key_spans
 from gantrymq.spark.plan.batch import plan_batch
-from gantrymq.spark.row_filter import RowFilter
+from gantrymq.spark.selection import RowFilter
 from store_cases import KEYS, SMALL, await_dispatch, fill, kill_while_putting, numbered, open_store
 
 

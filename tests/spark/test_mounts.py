@@ -15,8 +15,7 @@ import pytest
 from gantrymq.errors import StoreError
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.spark.pipelines import export, rebuild, salvage, verify
-from gantrymq.spark.pipelines.jobs import _Failure, guarded
-from gantrymq.spark.pipelines.mounts import Mount
+from gantrymq.spark.pipelines.jobs import Mount, _Failure, guarded
 from gantrymq.store.paths import StorePaths
 from gantrymq.tools.read.log_places import log_files
 from gantrymq.tools.verify import Level

@@ -29,7 +29,7 @@ from gantrymq.spark.pipelines import (
     salvage_on_spark,
     verify_on_spark,
 )
-from gantrymq.spark.pipelines.index_runs import EntryStage
+from gantrymq.spark.pipelines.rebuild import EntryStage
 from gantrymq.store.message_store import MessageStore
 from gantrymq.tools.check.findings import Finding
 from gantrymq.tools.export import export_store

@@ -31,8 +31,8 @@ from gantrymq.client.settings import ProducerConfig
 from gantrymq.errors import ConfigError, DiskFullError, GantrymqError, NotAStoreError, StoreError, StoreLockedError
 from gantrymq.spark import RocketMQDataSource
 from gantrymq.spark.write import store_sink
+from gantrymq.spark.write.cluster import OutgoingMessages
 from gantrymq.spark.write.ledger import Ledger, Pending
-from gantrymq.spark.write.messages import OutgoingMessages
 from gantrymq.spark.write.store import Staged
 from store_cases import numbered, open_store
 

@@ -9,10 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gantrymq.spark.progress import offsets_behind as offsets_behind
+    from gantrymq.spark.plan.stream_offsets import offsets_behind as offsets_behind
     from gantrymq.spark.source import RocketMQDataSource as RocketMQDataSource
 
-_MODULES = {"RocketMQDataSource": "gantrymq.spark.source", "offsets_behind": "gantrymq.spark.progress"}
+_MODULES = {"RocketMQDataSource": "gantrymq.spark.source", "offsets_behind": "gantrymq.spark.plan.stream_offsets"}
 __all__ = ["RocketMQDataSource", "offsets_behind"]
 
 

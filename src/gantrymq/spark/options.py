@@ -11,8 +11,7 @@ from typing import Any
 from gantrymq.errors import ConfigError
 from gantrymq.model.size import MAX_DECOMPRESSED_BODY_SIZE
 from gantrymq.spark import option_texts as texts
-from gantrymq.spark.option_texts import EARLIEST, LATEST, Positions, Queues
-from gantrymq.spark.tls_options import TlsSettings, is_tls_option, tls_settings
+from gantrymq.spark.option_texts import EARLIEST, LATEST, Positions, Queues, TlsSettings, is_tls_option, tls_settings
 
 _LOGGER = logging.getLogger(__name__)
 

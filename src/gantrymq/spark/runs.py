@@ -13,9 +13,8 @@ from typing import NamedTuple, TypeVar
 
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.spark.locations import Location
-from gantrymq.spark.log_mark import LogEnd, LogMark
-from gantrymq.spark.row_filter import RowFilter
-from gantrymq.spark.selection import Selection
+from gantrymq.spark.log_file import LogEnd, LogMark
+from gantrymq.spark.selection import RowFilter, Selection
 
 K = TypeVar("K")
 

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.spark.pipelines.jobs import TASK_BYTES, each, worth_a_task
-from gantrymq.spark.pipelines.mounts import Mount, shared_directory
+from gantrymq.spark.pipelines.jobs import TASK_BYTES, Mount, each, shared_directory, worth_a_task
 from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.recovery.recovery import Progress
 from gantrymq.tools.export import Exported, RecordExport, export_store

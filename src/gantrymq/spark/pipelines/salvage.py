@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.spark.pipelines.jobs import each
-from gantrymq.spark.pipelines.mounts import Mount, shared_directory
+from gantrymq.spark.pipelines.jobs import Mount, each, shared_directory
 from gantrymq.spark.pipelines.rebuild import build_on
 from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.log.scan_ahead import one_ahead

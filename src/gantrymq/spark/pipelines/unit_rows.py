@@ -23,8 +23,16 @@ import pyarrow as pa
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.kernels import codes
 from gantrymq.model.java import decode_utf8
-from gantrymq.spark.pipelines.jobs import collected, guarded, item_numbers, numbers, packed, reduce_tasks, worth_a_task
-from gantrymq.spark.pipelines.mounts import Mount
+from gantrymq.spark.pipelines.jobs import (
+    Mount,
+    collected,
+    guarded,
+    item_numbers,
+    numbers,
+    packed,
+    reduce_tasks,
+    worth_a_task,
+)
 from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.queue.consume_queue import UNIT_DTYPE

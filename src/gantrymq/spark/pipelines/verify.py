@@ -27,8 +27,7 @@ import numpy as np
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.index import file_size
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.spark.pipelines.jobs import each
-from gantrymq.spark.pipelines.mounts import Mount
+from gantrymq.spark.pipelines.jobs import Mount, each
 from gantrymq.spark.pipelines.unit_rows import QueueRows, UnitRow, UnitRows, by_queue, result
 from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.log.record_batch import RecordBatch

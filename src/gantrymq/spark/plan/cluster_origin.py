@@ -22,9 +22,8 @@ from gantrymq.spark.cluster import ATTEMPTS, client_config
 from gantrymq.spark.data_loss import ends_before
 from gantrymq.spark.options import ReadOptions
 from gantrymq.spark.plan.origin import Extents, Marks, Offsets, QueueExtent, Resets
-from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.runs import PullRun, QueueSlice, plan_pulls, split_proportionally
-from gantrymq.spark.selection import QueueKey, Selection, with_namespace
+from gantrymq.spark.selection import QueueKey, RowFilter, Selection, with_namespace
 
 _LOGGER = logging.getLogger(__name__)
 _SAMPLE = 32  # messages in a pull

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from gantrymq.spark.row_filter import RowFilter
-from gantrymq.spark.selection import QueueKey
+from gantrymq.spark.selection import QueueKey, RowFilter
 
 Offsets = dict[QueueKey, int]
 

@@ -16,9 +16,8 @@ from gantrymq.spark.plan.key_index import Span, key_spans
 from gantrymq.spark.plan.log_order import QueueRange, cut_places
 from gantrymq.spark.plan.queue_view import QueueView
 from gantrymq.spark.plan.store_view import StoreView
-from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.runs import ENDLESS, AuditPlan, Bounds, LogRun, QueueBounds, usable_cores
-from gantrymq.spark.selection import Selection
+from gantrymq.spark.selection import RowFilter, Selection
 
 # A task costs Spark about 75 ms, in which a core reads about 100 MB.
 LARGEST_RUN_BYTES = 512 << 20

@@ -28,9 +28,8 @@ from gantrymq.spark.plan.origin import Extents, Marks, Offsets, QueueExtent, Res
 from gantrymq.spark.plan.partitions import plan_runs
 from gantrymq.spark.plan.queue_view import QueueView
 from gantrymq.spark.plan.store_view import StoreView
-from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.runs import LogRun, split_proportionally
-from gantrymq.spark.selection import QueueKey, Selection, with_namespace
+from gantrymq.spark.selection import QueueKey, RowFilter, Selection, with_namespace
 
 _TOPICS = "topics.json"
 _LOGGER = logging.getLogger(__name__)

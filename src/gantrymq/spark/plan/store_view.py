@@ -36,8 +36,16 @@ from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, UNIT_SIZE
 from gantrymq.kernels import codes
 from gantrymq.model.message import StoredMessage
 from gantrymq.spark.locations import Location, NamedStore, content_of, entries_of, log_files
-from gantrymq.spark.log_file import BadSectorError, LogFile, NotThereError, message_at
-from gantrymq.spark.log_mark import MARK_BYTES, LogEnd, LogMark, require_retention
+from gantrymq.spark.log_file import (
+    MARK_BYTES,
+    BadSectorError,
+    LogEnd,
+    LogFile,
+    LogMark,
+    NotThereError,
+    message_at,
+    require_retention,
+)
 from gantrymq.spark.plan.log_tail import LogChangedError, LogTail
 from gantrymq.spark.plan.queue_view import QueueView
 from gantrymq.spark.plan.remote_store import OffsetFile, RemoteQueue, RemoteStore, files_in

@@ -18,13 +18,11 @@ from gantrymq.errors import CorruptRecordError, StoreError
 from gantrymq.format.record import BLANK_SIZE, MAGIC_BLANK, SECTOR
 from gantrymq.kernels import codes
 from gantrymq.spark.data_loss import DataLossError, report
-from gantrymq.spark.log_file import LogFile, NotThereError, RangeSource
-from gantrymq.spark.log_mark import LogEnd, require_retention
+from gantrymq.spark.log_file import LogEnd, LogFile, NotThereError, RangeSource, require_retention
 from gantrymq.spark.queue_filter import QueueFilter
 from gantrymq.spark.read.queue_audit import QueueAudit
-from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.runs import ENDLESS, LogPiece, LogRun
-from gantrymq.spark.selection import QueueKey
+from gantrymq.spark.selection import QueueKey, RowFilter
 from gantrymq.store.log.record_batch import RecordBatch, RecordScan
 from gantrymq.store.log.record_chain import RecordChain, next_record
 from gantrymq.tools.arrow import LogBatch, byte_buffer

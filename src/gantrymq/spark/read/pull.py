@@ -26,9 +26,8 @@ from gantrymq.remoting.codes import ResponseCode
 from gantrymq.spark.cluster import ATTEMPTS, client_config
 from gantrymq.spark.data_loss import report
 from gantrymq.spark.options import ReadOptions
-from gantrymq.spark.row_filter import RowFilter
 from gantrymq.spark.runs import PullRun, QueueSlice
-from gantrymq.spark.selection import QueueKey
+from gantrymq.spark.selection import QueueKey, RowFilter
 from gantrymq.tools.arrow import LogBatch, texts_array
 
 BATCH_RECORDS = 16_384

@@ -18,8 +18,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from gantrymq.spark.options import ReadOptions
-from gantrymq.spark.plan.offsets_json import Json, from_json, marks_of, to_json
 from gantrymq.spark.plan.origin import QueueExtent
+from gantrymq.spark.plan.stream_offsets import Json, from_json, marks_of, to_json
 from gantrymq.spark.pyspark_api import (
     ReadAllAvailable,
     ReadLimit,
@@ -169,7 +169,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The partitions of a batch. Raises DataLossError if messages of it are gone."""
         from gantrymq.spark.data_loss import within
-        from gantrymq.spark.row_filter import tag_filter
+        from gantrymq.spark.selection import tag_filter
 
         began, ends = from_json(start), from_json(end)
         extents = self._extents or self._refresh()

@@ -14,8 +14,8 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError
 from gantrymq.spark import option_texts as texts
 from gantrymq.spark.locations import Location, location_of
+from gantrymq.spark.option_texts import TlsSettings, is_tls_option, tls_settings
 from gantrymq.spark.options import KAFKAS, report_idle
-from gantrymq.spark.tls_options import TlsSettings, is_tls_option, tls_settings
 
 _LOGGER = logging.getLogger(__name__)
 _STORE_KEY = "store."

@@ -1,4 +1,4 @@
-"""The offsets of a stream in Spark's checkpoint: ``{"topic":{"broker":{"0":23}}}``.
+"""The offsets of a stream in Spark's checkpoint, ``{"topic":{"broker":{"0":23}}}``, and how far a stream is behind.
 
 ``startingOffsets`` takes the same JSON. Checkpoints are long-lived, so this shape stays the same in all releases. Keys
 are sorted, because Spark compares offsets as texts.
@@ -6,11 +6,15 @@ are sorted, because Spark compares offsets as texts.
 Beside the topics there is ``"#log":{"broker":{"4096":123}}``, which is not a valid topic name. It has the physical
 offsets and fingerprints of one or two records of each store, by which a stream recognizes its log. It may be missing in
 a checkpoint of an older release.
+
+Spark's API for Python sources has no metrics. The figures that Kafka's connector reports are therefore computed from
+the two offsets that Spark does report: the end of the last batch, and the end of the queues at that time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -61,3 +65,27 @@ def _checkpoint(found: Any) -> Iterator[None]:
     except (AttributeError, TypeError, ValueError) as error:
         allowed = 'offsets as {"topic":{"broker":{"0":23}}}: the checkpoint is of another source, or damaged'
         raise ConfigError("checkpointLocation", f"{found!r:.200}", allowed) from error
+
+
+def offsets_behind(source: Mapping[str, Any]) -> dict[str, float]:
+    """The number of unread messages, over the queues of one of ``query.lastProgress["sources"]``.
+
+    The names are those of Kafka's connector: ``minOffsetsBehindLatest``, ``maxOffsetsBehindLatest``,
+    ``avgOffsetsBehindLatest``, and ``offsetsBehindLatest`` for all queues together. Empty before the first batch.
+    """
+    ends, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+    behind = [max(offset - ends.get(key, 0), 0) for key, offset in latest.items()]
+    if not behind:
+        return {}
+    return {
+        "minOffsetsBehindLatest": min(behind),
+        "maxOffsetsBehindLatest": max(behind),
+        "avgOffsetsBehindLatest": sum(behind) / len(behind),
+        "offsetsBehindLatest": sum(behind),
+    }
+
+
+def _offsets(value: Any) -> Offsets:
+    """Parse offsets, which Spark returns as texts or as objects."""
+    found = json.loads(value) if isinstance(value, str) else value
+    return from_json(found) if isinstance(found, dict) else {}
