@@ -40,7 +40,7 @@ def loads(text: str, no_number: NoNumber | None = None) -> Any:
 def loads_edited(text: str, no_number: NoNumber | None = None) -> Any:
     """As :func:`loads`, for a file that a person may have edited: accepts what fastjson2 accepts beyond JSON.
 
-    That is a byte order mark, comments (``//``, ``/* */``), commas in front of a closing bracket, and texts in single
+    That is a byte order mark, comments (``//``, ``/* */``), commas before a closing bracket, and texts in single
     quotes. Raises ValueError with line and column for other text.
     """
     text = text.removeprefix("\ufeff")

@@ -57,7 +57,7 @@ class Listening(Protocol[C_contra, S_co]):
         ...
 
     def begin_no_more(self) -> None:
-        """Let no call begin after this. Thread rule: any thread."""
+        """Prevent further calls of the listener. Thread rule: any thread."""
         ...
 
     def excuse(self) -> bool:

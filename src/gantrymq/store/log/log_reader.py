@@ -1,12 +1,12 @@
-"""Reads one commit log file to its end as events: records, damage, and the blank or end behind the last record.
+"""Reads one commit log file to its end as events: records, damage, and the blank or end after the last record.
 
-Each part of the file is loaded before it is looked at, mapped or not, so a bad sector is an error to report and not the
-end of the process. Behind damage, reading continues at the next whole record.
+Each part of the file is loaded before it is used, also in a mapping, so a bad sector is reported as an error and does
+not end the process. After damage, reading continues at the next valid record.
 
-Records with enabledAppendPropCRC carry a CRC of all their bytes at their end. Each record decides, not the setting,
-because the setting may have been another when the record was written.
+Records with enabledAppendPropCRC end with a CRC of all their bytes. Whether a record has one is read from the record,
+not from the setting, because the setting may have been different when the record was written.
 
-Thread rule: one reader belongs to one thread. A batch lives while two more are asked for.
+Thread rule: one reader belongs to one thread. A batch is valid until two more were read.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ _PAGE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file: ``base`` is the physical offset of its first byte, as its name says.
+    """One file. ``base`` is the physical offset of its first byte, which is its name.
 
-    ``left_out`` is why none of its records counts, ``doubt`` why they may belong to another store; "" otherwise.
+    ``left_out`` is the reason why its records are not used, ``doubt`` the reason why they may belong to another store.
+    Both are "" if there is no such reason.
     """
 
     path: Path
@@ -51,16 +52,16 @@ class LogFile:
 
     @property
     def end(self) -> int:
-        """The physical offset behind its last byte."""
+        """The physical offset after the last byte."""
         return self.base + self.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that hold no record, [start, end), physical offsets. Records may follow.
+    """Bytes [start, end) without a record, as physical offsets. Records may follow.
 
-    ``stop`` is what stands at the start. It is UNREADABLE, with the disk's ``error``, for whole pages that the disk
-    does not give back. They count as zeros, so other damage or a record covers them too.
+    ``stop`` is what was found at the start. For whole pages that the disk cannot read it is UNREADABLE, with the disk's
+    ``error``. Such pages read as zeros, so they are also part of other damage or of a record.
     """
 
     path: Path
@@ -72,7 +73,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Blank:
-    """The blank that ends a file at ``offset``; ``size_bytes`` is what it says, right or not."""
+    """The blank at ``offset`` that ends a file. ``size_bytes`` is the size in the blank, which may be wrong."""
 
     file: LogFile
     offset: int
@@ -81,9 +82,9 @@ class Blank:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where the records of a file end without a blank, and what stands there.
+    """The end of the records of a file without a blank, and what was found there.
 
-    ``written_end`` is behind the last byte that is not zero.
+    ``written_end`` is the position after the last byte that is not zero.
     """
 
     file: LogFile
@@ -98,10 +99,10 @@ LogEvent = RecordBatch | Damage | Blank | End
 class LogFileReader:
     """Reads ``file``; iterate once. The last event is always a Blank or an End.
 
-    Batches have wrong CRCs marked in ``CRC_OK``: that of the body, and that of the whole record where it has one.
+    Batches have 0 in the row ``CRC_OK`` of each record with a wrong CRC, of the body or of the whole record.
 
-    ``scan`` reads the records and marks wrong CRCs; None: a scan of the reader's own, without a digest. ``ahead`` scans
-    parts of the file in advance, and marks too.
+    ``scan`` reads the records and marks wrong CRCs. None: the reader makes a scan without a digest. ``ahead`` scans
+    parts of the file in advance, and marks wrong CRCs as well.
     """
 
     def __init__(self, fs: FileSystem, file: LogFile, scan: Scan | None = None, ahead: ScanAhead | None = None) -> None:
@@ -111,7 +112,7 @@ class LogFileReader:
         self._scan = scan or RecordScan(codes.CHECK_MARK, LARGE_BATCH_RECORDS)
 
     def __iter__(self) -> Iterator[LogEvent]:
-        """Everything in the file. Raises FileNotFoundError, StorePermissionError."""
+        """Yield the events of the file. Raises FileNotFoundError, StorePermissionError."""
         entry = self._entry
         try:
             file = ask_twice(lambda: self._fs.open(entry.path))
@@ -146,7 +147,7 @@ class LogFileReader:
             if following is None:
                 yield self._end(source, position, stop, written_end, blank_bytes)
                 return
-            # A blank that says another size than the rest of its file is damage like any other if records follow.
+            # A blank with another size than the rest of its file counts as damage if records follow.
             stop = StopReason.SIZE if is_blank else stop
             yield Damage(self._entry.path, base + position, base + following, stop)
             chain.go_on_at(following)
@@ -157,16 +158,16 @@ class LogFileReader:
         entry, offset = self._entry, source.base + position
         if stop is StopReason.BLANK:
             return Blank(entry, offset, blank_bytes)
-        if stop is not StopReason.NO_BLANK and written_end == position + 1:  # the search began behind the first byte
+        if stop is not StopReason.NO_BLANK and written_end == position + 1:  # the search began after the first byte
             window = source.read(position, position + 1, is_search=True)
             written_end = position + int(window.buffer[position - window.origin] != 0)
         return End(entry, offset, stop, source.base + written_end)
 
 
 class FileSource:
-    """The bytes of ``file``, which is ``entry``; a :class:`~gantrymq.store.log.record_chain.LogSource`.
+    """The bytes of ``file``, the open file of ``entry``; a :class:`~gantrymq.store.log.record_chain.LogSource`.
 
-    A page that the disk does not give back counts as zeros.
+    An unreadable page reads as zeros.
     """
 
     def __init__(self, file: File, entry: LogFile) -> None:
@@ -174,7 +175,7 @@ class FileSource:
         self.window_bytes = CHUNK_BYTES
         self._file = file
         self._entry = entry
-        self._told: set[int] = set()  # where the unreadable pages begin that were met
+        self._told: set[int] = set()  # by the begin of an unreadable page
         self._new: list[Damage] = []
 
     def data_from(self, position: int) -> int:
@@ -182,7 +183,7 @@ class FileSource:
         return self._file.data_from(position)
 
     def read(self, position: int, end: int, *, is_search: bool = False) -> Window:
-        """A part of a mapping if possible, else a copy."""
+        """Return a part of a mapping if possible, else a copy."""
         origin = position - position % SECTOR
         length = end - origin
         try:
@@ -190,17 +191,17 @@ class FileSource:
             chunk: Bytes = self._file.view(origin, length, read_ahead=read_ahead)
         except (OSError, StoreError):
             chunk = read_only(read_by_pages(self._file, origin, length, self._note))
-        if len(chunk) < length:  # it was cut short a moment ago
+        if len(chunk) < length:  # it was truncated a moment ago
             chunk = read_only(chunk.tobytes().ljust(length, b"\0"))
         return Window(chunk, origin, end)
 
     def new_damage(self) -> list[Damage]:
-        """The unreadable pages that were met since the last call; adjacent ones are joined."""
+        """The unreadable pages that were read since the last call. Adjacent ones are joined."""
         found, self._new = self._new, []
         return found
 
     def mark_unreadable(self, batch: RecordBatch) -> None:
-        """Mark records in an unreadable page as wrong: with zeros in its place their CRC may be right by chance."""
+        """Mark records in unreadable pages as wrong: with zeros in place of the page their CRC may match by chance."""
         columns = batch.columns[:, : batch.count]
         begins = columns[codes.POS] + batch.base
         for page in self._told:

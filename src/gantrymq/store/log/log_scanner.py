@@ -1,6 +1,6 @@
-"""Reading the commit log of an open store forward, in batches of columns, over the mapped files.
+"""Reads the commit log of an open store forward, in batches of columns, over the mapped files.
 
-Thread rule: a scanner belongs to one thread. It reads what was written before it came there.
+Thread rule: a scanner belongs to one thread. It reads only bytes that were written before it reached them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WINDOW_BYTES = 8 << 20
 class MappedSource:
     """The bytes of a mapped log file; a :class:`~gantrymq.store.log.record_chain.LogSource`. Raises DiskError.
 
-    All windows have the same array, whose address a kernel then need not ask for again.
+    All windows have the same array, so that a kernel need not look up its address again.
     """
 
     def __init__(self, file: MappedFile) -> None:
@@ -41,18 +41,18 @@ class MappedSource:
         return Window(self._buffer, 0, end)
 
     def view(self, position: int, length: int) -> Bytes:
-        """A part of the array, in memory. Thread rule: any thread."""
+        """A part of the array, loaded into memory. Thread rule: any thread."""
         self.file.fetch(position, length)
         return self._buffer[position : position + length]
 
 
 class LogScanner:
-    """Scans ``log`` from ``start`` to ``end`` (None: to the end of the files), as ``scan`` reads records.
+    """Scans ``log`` with ``scan`` from ``start`` to ``end`` (None: to the end of the files).
 
-    ``ahead`` scans parts of a file in advance. It sees what was written when the file's turn came.
+    ``ahead`` scans parts of a file in advance. It reads what was written when the scanner reached the file.
 
-    Iterate over the batches. Afterwards ``offset`` is where the records ended and ``stop`` why: NONE at ``end``, BLANK
-    if the last file ended in one. A batch lives until two more were read. Raises DiskError.
+    Iterate over the batches. Afterwards ``offset`` is the end of the records and ``stop`` its reason: NONE at ``end``,
+    BLANK if the last file ended with one. A batch is valid until two more were read. Raises DiskError.
     """
 
     def __init__(self, log: CommitLog, start: int, end: int | None, scan: Scan, ahead: ScanAhead | None = None) -> None:
@@ -65,11 +65,11 @@ class LogScanner:
         self._source: MappedSource | None = None
 
     def aim(self, start: int, end: int | None) -> None:
-        """Scan from ``start`` to ``end`` next. A caller that reads little and often keeps a scanner and its memory."""
+        """Scan from ``start`` to ``end`` next. A caller that often reads a little can so reuse the scanner's memory."""
         self.offset, self._end, self.stop = start, end, StopReason.NONE
 
     def __iter__(self) -> Iterator[RecordBatch]:
-        """The batches; none is empty."""
+        """Yield the batches. No batch is empty."""
         while self._end is None or self.offset < self._end:
             file = self._log.queue.find(self.offset)
             if file is None:
@@ -100,5 +100,5 @@ class LogScanner:
         stop_at = source.size if end is None else min(source.size, end - source.base)
         if self._ahead is not None:
             self._ahead.begin(of_data(source, source.view), source.base, start, stop_at)
-        # A log that is read to its end mostly ends in a hole.
+        # A log that is read to its end usually ends in a hole.
         return RecordChain(source, self._scan, start, stop_at, self._ahead, cuts_holes=end is None)

@@ -1,6 +1,7 @@
 """A batch of records of the commit log, and the scans that fill it.
 
-A scan reads the records of a buffer into columns. It reuses its memory: each scan names how long a batch of it lives.
+A scan reads the records of a buffer into columns. It reuses its memory, so a batch is valid for a limited time, which
+the documentation of each scan states.
 
 Thread rule: a batch and a scan belong to one thread at a time.
 """
@@ -36,7 +37,7 @@ class QueueInterner:
         self.table = grow(self.table)
 
     def note(self) -> None:
-        """Take the names of what a kernel has put into the table."""
+        """Read the names of the queues that a kernel has added to the table."""
         for ordinal in range(len(self.names), queue_count(self.table)):
             self.names.append(queue_of(self.table, ordinal))
 
@@ -46,10 +47,11 @@ _LONG = np.arange(8)
 
 
 class IndexEntries(NamedTuple):
-    """What records are indexed under, in RocketMQ's order.
+    """The index entries of records, in RocketMQ's order.
 
-    Entry i has the key hash ``hashes[i]`` and is that of record ``records[i]`` (int32, of one length), whose place and
-    time stand in ``phy_offsets`` and ``store_timestamps_ms`` (int64). A record has three entries, mostly.
+    Entry i has the key hash ``hashes[i]`` and belongs to record ``records[i]`` (both int32, of one length). Physical
+    offsets and times of the records are in ``phy_offsets`` and ``store_timestamps_ms`` (int64). Most records have three
+    entries.
     """
 
     hashes: Int32s
@@ -59,7 +61,7 @@ class IndexEntries(NamedTuple):
 
     @classmethod
     def of_each(cls, hashes: Int64s, phy_offsets: Int64s, store_timestamps_ms: Int64s) -> IndexEntries:
-        """Entries whose hash, place and time (ms) stand in three int64 arrays, as if each had a record of its own."""
+        """Entries from three int64 arrays: hash, physical offset and time (ms), as if each had its own record."""
         numbers = np.arange(len(hashes), dtype=np.int32)
         offsets, times = np.ascontiguousarray(phy_offsets), np.ascontiguousarray(store_timestamps_ms)
         return cls(hashes.astype(np.int32), numbers, offsets, times)
@@ -70,12 +72,12 @@ class IndexEntries(NamedTuple):
 
 
 def most_entries(records: int) -> int:
-    """The capacity for the index entries of ``records`` usual records; at least that of one record with all keys."""
+    """A capacity for the index entries of ``records`` usual records, and at least for one record with the most keys."""
     return max(_HASHES_A_RECORD * records, codes.MAX_HASHES_OF_RECORD)
 
 
 class Digest(NamedTuple):
-    """What dispatch needs of a batch, computed by the scan; the positions of its records are trusted.
+    """The data that dispatch needs of a batch, computed by the scan. The positions of its records are trusted.
 
     ``ordinals`` (a record's queue in ``queues``, -1 if it enters no queue) and ``tags_codes`` are int64, one for each
     record; ``hashes`` and ``hashed`` are the first two of :class:`IndexEntries`. None of the first ``whole`` records is
@@ -106,8 +108,8 @@ class RecordBatch:
     """Records of one file: ``columns[:, :count]`` as ``gantrymq.kernels.codes`` names the rows.
 
     ``buffer`` is the file or a part of it, read-only; ``base`` the physical offset of its first byte. With a digest
-    only the first ``N_DISPATCH_COLUMNS`` rows exist. Columns and digest are memory of the scan that filled them, which
-    says how long they live.
+    only the first ``N_DISPATCH_COLUMNS`` rows exist. Columns and digest are memory of the scan that filled them, and
+    valid as long as its documentation states.
     """
 
     base: int
@@ -132,12 +134,12 @@ class RecordBatch:
         if self.digest is None:
             said: Int64s = self.columns[codes.PHY_OFFSET, : self.count]
             return said
-        at = self.columns[codes.POS, : self.count, None] + PHY_OFFSET_AT + _LONG  # the column has where they do lie
+        at = self.columns[codes.POS, : self.count, None] + PHY_OFFSET_AT + _LONG  # the column has their real positions
         places: Int64s = self.buffer[at].view(">i8")[:, 0].astype(np.int64)
         return places
 
     def without_copied(self) -> RecordBatch:
-        """The batch without runs of records that lie equally far from the offsets they name: a copied part of the log.
+        """The batch without runs of records that are misplaced by one distance: copies of a part of the log.
 
         Queues and index do not take such copies. A single such record has a flipped bit in its offset, and stays.
         """
@@ -148,7 +150,7 @@ class RecordBatch:
         return self.take(~is_run) if is_run.any() and self.count > 1 else self
 
     def trust_positions(self) -> None:
-        """Set PHY_OFFSET to where each record lies, not to what it names (one bit of that may have flipped)."""
+        """Set PHY_OFFSET to the real position of each record. One bit of the offset in the record may have flipped."""
         if self.digest is None:
             np.add(self.columns[codes.POS, : self.count], self.base, out=self.columns[codes.PHY_OFFSET, : self.count])
 
@@ -169,8 +171,8 @@ class RecordBatch:
 
 
 BATCH_RECORDS = 4096
-LARGE_BATCH_RECORDS = 32_768  # for whole logs, so that the cost of a step is small beside that of its records
-SETS = 3  # one is scanned or waits, one is dispatched to queues, one to the index
+LARGE_BATCH_RECORDS = 32_768  # for whole logs, so that the cost per step is small compared with that of its records
+SETS = 3  # one is scanned or waiting, one is dispatched to the queues, one to the index
 _CHECKS = {
     CheckCRC.OFF: codes.CHECK_OFF,
     CheckCRC.BODY: codes.CHECK_BODY,
@@ -179,7 +181,7 @@ _CHECKS = {
 
 
 class Scanned(NamedTuple):
-    """The records from a position on (none is possible), and the stop code and position at which they end.
+    """The records from a position on (possibly none), and the stop code and position at which they end.
 
     STOP_FULL: more records follow from that position on.
     """
@@ -192,8 +194,8 @@ class Scanned(NamedTuple):
 class Scan(Protocol):
     """Reads whole records of ``buffer[start:stop]``; no byte at or after ``limit`` is read.
 
-    ``base`` is the physical offset of the buffer's first byte, at the begin of a sector. A batch with records lives
-    until two more such batches were read.
+    ``base`` is the physical offset of the buffer's first byte, at the begin of a sector. A batch with records is
+    valid until two more such batches were read.
     """
 
     def __call__(self, buffer: Bytes, base: int, start: int, stop: int, limit: int) -> Scanned:
@@ -207,7 +209,7 @@ def check_code(check: CheckCRC) -> int:
 
 
 class RecordScan:
-    """Records without a digest. ``check`` is one of the kernels' CHECK codes. ``sets`` batches live."""
+    """Records without a digest. ``check`` is one of the kernels' CHECK codes. ``sets`` batches are valid at a time."""
 
     def __init__(self, check: int, batch_records: int = BATCH_RECORDS, sets: int = SETS) -> None:
         self._check = check
@@ -227,7 +229,7 @@ class RecordScan:
 
 
 class DigestScan:
-    """Records with a :class:`Digest`, both read in one pass. ``sets`` batches live."""
+    """Records with a :class:`Digest`, both read in one pass. ``sets`` batches are valid at a time."""
 
     def __init__(self, check: int, delay_levels_ms: Sequence[int], batch_records: int, sets: int = SETS) -> None:
         self._check = check
@@ -278,7 +280,7 @@ _CRC_BEGIN = np.frombuffer(PROPERTY_CRC32.encode() + b"\x01", np.uint8)
 
 
 def closes_with_crc(batch: RecordBatch) -> NDArray[np.bool_]:
-    """Which records end in the bytes of a CRC property (bool, ``count`` long); the end of a body can look alike."""
+    """Which records end with a CRC property (bool, ``count`` long). The end of a body may look the same."""
     columns = batch.columns[:, : batch.count]
     starts = columns[codes.POS] + columns[codes.SIZE] - CRC_PROPERTY_SIZE
     closes: NDArray[np.bool_] = batch.buffer[starts] == _CRC_BEGIN[0]  # usually none, and this test is cheap
@@ -289,7 +291,7 @@ def closes_with_crc(batch: RecordBatch) -> NDArray[np.bool_]:
 
 
 def mark_by_closing_crc(batch: RecordBatch) -> None:
-    """Set CRC_OK to 0 for each record that does not have the CRC that closes it. The records must be adjacent.
+    """Set CRC_OK to 0 for each record with a wrong CRC over the whole record. The records must be adjacent.
 
     A record that names another position is right if its CRC matches either position: one bit of the offset has
     flipped, or the whole record was written for the other position.
@@ -307,7 +309,7 @@ def mark_by_closing_crc(batch: RecordBatch) -> None:
 
 
 def _is_right_here(batch: RecordBatch, row: int) -> bool:
-    """Whether the record matches its CRC once it names the position where it lies."""
+    """Whether the record matches its CRC if its physical offset is replaced by its position."""
     at, size = batch.columns[[codes.POS, codes.SIZE], row].tolist()
     raw = bytearray(batch.buffer[at : at + size])
     raw[PHY_OFFSET_AT : PHY_OFFSET_AT + 8] = (batch.base + at).to_bytes(8, "big")

@@ -1,12 +1,12 @@
 """The records of one commit log file, each of which begins where the one before ends.
 
-Everything that reads a log forward reads a :class:`RecordChain`. It stops at the first thing that is no record and says
-what stands there: it alone turns a kernel's stop code into a :class:`~gantrymq.format.stop_reason.StopReason`.
-:func:`next_record` finds where a log continues after damage. Both read any :class:`LogSource`. The users differ in what
-they do at a stop:
+All code that reads a log forward uses a :class:`RecordChain`. It stops at the first position without a valid record and
+reports what is there. Only this class turns a kernel's stop code into a
+:class:`~gantrymq.format.stop_reason.StopReason`. :func:`next_record` finds the position at which a log continues after
+damage. Both read any :class:`LogSource`. The users differ in what they do at a stop:
 
 - :class:`~gantrymq.store.log.log_scanner.LogScanner` reads the mapped files of a store and ends at the first stop that
-  is not a blank. Recovery and dispatch use it. Dispatch aims it again for each batch.
+  is not a blank. Recovery and dispatch use it. Dispatch sets a new range for each batch.
 - :class:`~gantrymq.store.log.log_reader.LogFileReader` reads a whole file as events, damage included. The tools use it.
 - ``gantrymq store log`` shows the blanks too, and continues only after bytes that the disk cannot read.
 - Spark's executors (``spark/read/log.py``) and its tail of a log (``spark/plan/log_tail.py``) read ranges.
@@ -38,8 +38,8 @@ from gantrymq.store.log.scan_ahead import ScanAhead
 
 _HEAD = struct.Struct(">iI")
 _MAGICS = (MAGIC_V1, MAGIC_V2)
-_SEARCH_BYTES = 4 << 20  # of one window; more than a page
-_SEARCHED_HEAD_BYTES = PHY_OFFSET_AT + 8  # what find_record looks at
+_SEARCH_BYTES = 4 << 20  # bytes of one window; more than a page
+_SEARCHED_HEAD_BYTES = PHY_OFFSET_AT + 8  # bytes that find_record reads
 _LENGTH_BYTES = 4
 _PAGE_BYTES = 4096
 _STOPS = {
@@ -54,7 +54,7 @@ _STOPS = {
 
 
 def stop_reason(code: int) -> StopReason:
-    """The reason that a stop code of a kernel stands for; NONE where what was asked for was done."""
+    """The reason of a kernel's stop code; NONE if the whole request was done."""
     return _STOPS.get(code, StopReason.NONE)
 
 
@@ -62,7 +62,7 @@ class Window(NamedTuple):
     """Bytes of a file in memory: the byte at position p is ``buffer[p - origin]``, for p before ``end``.
 
     ``origin`` is a multiple of SECTOR, as a batch needs it. Positions count from the beginning of the file. ``error``
-    is why the window ends before the requested end.
+    is the reason why the window ends before the requested end.
     """
 
     buffer: Bytes
@@ -74,8 +74,8 @@ class Window(NamedTuple):
 class LogSource(HasHoles, Protocol):
     """The bytes of one log file, read in windows.
 
-    ``base`` is the physical offset of the first byte, ``size`` how many bytes may hold records, ``window_bytes`` how
-    many are read at once.
+    ``base`` is the physical offset of the first byte, ``size`` the number of bytes that may hold records, and
+    ``window_bytes`` the number of bytes to read at once.
     """
 
     base: int
@@ -83,7 +83,7 @@ class LogSource(HasHoles, Protocol):
     window_bytes: int
 
     def read(self, position: int, end: int, *, is_search: bool = False) -> Window:
-        """The bytes [position, end), which lie within the file. A window lives as long as a batch of the scan does.
+        """Return the bytes [position, end) of the file. A window is valid as long as a batch of the scan.
 
         If the disk cannot read a byte, a source returns zeros, raises an error, or ends the window before that byte,
         with the error. ``is_search``: load nothing after ``end``, and do not end the window early.
@@ -94,14 +94,14 @@ class LogSource(HasHoles, Protocol):
 class RecordChain:
     """The records of ``source`` from ``start`` to ``stop_at``, both positions in the file, as ``scan`` reads them.
 
-    Iterate over the batches; none is empty. ``position`` is after the last one. After the iteration ``stop`` is why it
-    ended: NONE at ``stop_at``, else what stands at ``position``. ``head`` holds the first two numbers there, the size
-    (signed) and the magic code; zeros if the file is too short for them. If the disk cannot read what stands there,
-    ``stop`` is UNREADABLE and ``error`` is that of the window. A batch lives as long as ``scan`` says. Raises what the
-    source raises.
+    Iterate over the batches; none is empty. ``position`` is the end of the last one. After the iteration ``stop`` is
+    the reason of its end: NONE at ``stop_at``, else what is at ``position``. ``head`` has the first two numbers there,
+    the size (signed) and the magic code; zeros if the file is too short for them. If the disk cannot read the bytes
+    there, ``stop`` is UNREADABLE and ``error`` is the error of the window. A batch is valid as long as those of
+    ``scan``. Raises the errors of the source.
 
-    ``ahead`` scans parts of the file in advance; the owner of the chain has called its ``begin``. ``cuts_holes``: a
-    window ends where the hole at its end begins, because a hole is not worth reading.
+    ``ahead`` scans parts of the file in advance; the owner of the chain has called its ``begin``. With ``cuts_holes`` a
+    window ends at the beginning of the hole at its end, so that the hole is not read.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class RecordChain:
         self.position, self.stop, self.error, self.head = position, StopReason.NONE, None, (0, 0)
 
     def __iter__(self) -> Iterator[RecordBatch]:
-        """The batches up to the first thing that is no record."""
+        """Yield the batches up to the first position without a valid record."""
         base = self._source.base
         while self.position < self._stop_at and (batch := self._next_batch()) is not None:
             self.position = batch.end_offset - base
@@ -165,7 +165,7 @@ class RecordChain:
             end = needed
 
     def _end_needed(self, got: int) -> int:
-        """The end of the bytes that are needed to judge what stands at ``position``; those up to ``got`` are there."""
+        """The end of the bytes that validating the record at ``position`` needs. Those up to ``got`` are loaded."""
         rest, (size, magic) = self._source.size - self.position, self.head
         if got - self.position < min(BLANK_SIZE, rest):
             return self.position + min(BLANK_SIZE, rest)
@@ -173,7 +173,7 @@ class RecordChain:
 
     def _reason(self, code: int) -> StopReason:
         size, magic = self.head
-        if magic == MAGIC_BLANK:  # the scan judged it by a window that may end within it
+        if magic == MAGIC_BLANK:  # the scan has validated it with a window that may end within it
             return StopReason.BLANK if size <= self._source.size - self.position else StopReason.SIZE
         return stop_reason(code)
 
@@ -200,12 +200,12 @@ def next_record(
     at = written = begin
     # The first bytes of a record may be zeros, those of its length, and so the end of a hole.
     while (at := max(source.data_from(at) - _LENGTH_BYTES, at)) < source.size:
-        # Up to a page's end, and no further: pages that were read are no hole, not even those of zeros.
+        # Only up to the end of a page: pages that were read are not a hole any more, even if they are zeros.
         stop = min(at - at % _PAGE_BYTES + _SEARCH_BYTES, source.size)
         end = max(data_end(source, at, stop), min(at + _SEARCHED_HEAD_BYTES, stop))
         buffer, origin, *_ = source.read(at, end, is_search=True)
         chunk = buffer[at - origin : end - origin]
-        if end < stop:  # the zeros that a head reaches into
+        if end < stop:  # the zeros into which a head may extend
             chunk = read_only(chunk.tobytes() + bytes(_SEARCHED_HEAD_BYTES))
         found = len(chunk)
         if chunk.any():
@@ -222,7 +222,7 @@ def next_record(
 
 
 def _data_end(chunk: Bytes) -> int:
-    """Behind the last byte that is not zero; 0 if all are zeros."""
+    """The position after the last byte that is not zero; 0 if all are zeros."""
     data = np.flatnonzero(chunk)
     return int(data[-1]) + 1 if len(data) else 0
 
