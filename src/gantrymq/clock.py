@@ -80,5 +80,5 @@ class ShiftedClock:
         """
         ahead_ms = self._ahead_ms + operator.index(by_ms)
         if not 0 <= self._system.now_ms() + ahead_ms <= _LATEST_MS:
-            raise ValueError(f"{by_ms} ms lead out of the years 1970 to 9986")
+            raise ValueError(f"{by_ms} ms would lead out of the years 1970 to 9986")
         self._ahead_ms = ahead_ms

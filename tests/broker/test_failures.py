@@ -249,7 +249,7 @@ async def test_an_older_backup_does_not_take_the_place_of_a_table_that_cannot_be
     good = path.read_bytes()
     path.with_name("topics.json.bak").write_bytes(good)
     path.write_bytes(text)
-    with pytest.raises(StoreError, match=r"topics\.json: does not hold its table .*topics\.json\.bak"):
+    with pytest.raises(StoreError, match=r"topics\.json: does not contain its table .*topics\.json\.bak"):
         await start_broker()
     assert path.read_bytes() == text
     for blank in (b"", b" \n", bytes(4096)):
@@ -284,7 +284,7 @@ async def test_a_broker_does_not_begin_without_a_table_that_it_cannot_read(
     config.mkdir(parents=True)
     for name in ("consumerOffset.json", "consumerOffset.json.bak"):
         (config / name).write_bytes(b'{"offsetTable":[]}')
-    with pytest.raises(StoreError, match=r"consumerOffset\.json: does not hold its table"):
+    with pytest.raises(StoreError, match=r"consumerOffset\.json: does not contain its table"):
         await start_broker()
     assert (config / "consumerOffset.json").read_bytes() == b'{"offsetTable":[]}'
 

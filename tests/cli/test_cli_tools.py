@@ -61,7 +61,7 @@ def test_people_read_why_salvage_left_a_file_out(gantrymq: Run, store: Path, tmp
     shutil.copy(second, first)
     saved = gantrymq("store", "salvage", store, tmp_path / "saved")
     assert saved.code == 1
-    assert f"commitlog/{first.name}: it is a copy of another one, or its name is no place of the log" in saved.text
+    assert f"commitlog/{first.name}: it is a copy of another one, or its name is not an offset of the log" in saved.text
 
 
 def test_a_repaired_queue_offset_is_not_called_lost(gantrymq: Run, store: Path, tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_a_repaired_queue_offset_is_not_called_lost(gantrymq: Run, store: Path, 
         file.write(b"\x40")
     rebuilt = gantrymq("store", "rebuild", store)
     assert (rebuilt.code, "passed over" in rebuilt.text) == (1, False)
-    assert f"at offset {place} of the log, said that it has another queue offset" in rebuilt.text
-    assert "1 record that named another place or " in gantrymq("store", "salvage", store, tmp_path / "saved").text
+    assert f"at offset {place} of the log, named another queue offset" in rebuilt.text
+    assert "1 record that named another physical or " in gantrymq("store", "salvage", store, tmp_path / "saved").text
 
 
 def test_export(gantrymq: Run, store: Path, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_where_no_record_is_whole_recover_comes_first(gantrymq: Run, tmp_path: P
     flip_body(store, 0)
     text = gantrymq("store", "verify", store, *SETS).text
     assert f"next        gantrymq store recover {store} would cut 1 message, among them 0 whole ones" in text
-    assert f"gantrymq store salvage {store} OUT refuses: no record of the log is whole" in text
+    assert f"gantrymq store salvage {store} OUT refuses: the log has no valid record" in text
     refused = gantrymq("store", "salvage", store, tmp_path / "out", *SETS)
     assert (refused.code, "there is no whole record" in refused.err) == (3, True)
     gantrymq("store", "recover", store, *SETS)
@@ -90,9 +90,7 @@ def test_where_no_record_is_whole_recover_comes_first(gantrymq: Run, tmp_path: P
 def test_queues_are_rebuilt_from_a_whole_log(gantrymq: Run, store: Path) -> None:
     shutil.rmtree(store / "consumequeue/orders")
     text = gantrymq("store", "verify", store, *SETS).text
-    assert (
-        f"gantrymq store rebuild {store} makes queues and index again from the log, which has all 200 messages" in text
-    )
+    assert f"gantrymq store rebuild {store} rebuilds queues and index from the log, which has all 200 messages" in text
     assert gantrymq("store", "rebuild", store, *SETS).code == 0
     done = gantrymq("store", "verify", store, *SETS)
     assert (done.code, "next " in done.text) == (0, False)
@@ -110,7 +108,7 @@ def test_the_outlook_may_be_left_out(gantrymq: Run, whole: tuple[Path, list[int]
     flip_body(store, whole[1][-8])
     done = gantrymq("store", "verify", store, *SETS, "--no-outlook", "--json")
     assert (done.code, done.lines[-1]["outlook"]) == (1, None)
-    assert "keeps what is whole" in gantrymq("store", "verify", store, *SETS, "--no-outlook").text
+    assert "keeps the valid records" in gantrymq("store", "verify", store, *SETS, "--no-outlook").text
 
 
 def test_findings_are_grouped_by_file_and_kind(gantrymq: Run, whole: tuple[Path, list[int]], store: Path) -> None:

@@ -127,7 +127,7 @@ def test_offsets_that_cannot_be_written_are_kept_in_memory_and_one_warning_an_in
         assert await store.read_from_store(QUEUES[1]) is None
 
     asyncio.run(scenario())
-    said = [one.getMessage() for one in caplog.records if "in memory alone" in one.getMessage()]
+    said = [one.getMessage() for one in caplog.records if "only in memory" in one.getMessage()]
     assert len(said) == 1
     assert str(path) in said[0]
     assert len(caplog.records) <= 2

@@ -99,7 +99,7 @@ def test_the_broker_s_measure_is_learnt() -> None:
 def test_an_answer_without_progress_is_an_error() -> None:
     wanted = SegmentedRange(5, 10, 1)
     [segment] = wanted.more()
-    with pytest.raises(RemotingCommandError, match="goes on at 5"):
+    with pytest.raises(RemotingCommandError, match="continues at 5"):
         wanted.came(segment, PullResult(PullStatus.NO_MATCHED_MSG, 5, 0, 10, 0, b""))
 
 

@@ -180,7 +180,7 @@ def account_of(name: str, fs: FaultyFileSystem) -> LossAccount:
 def test_an_error_that_passes_costs_no_message(
     name: str, operation: str, rng: random.Random, count_up: CountUp
 ) -> None:
-    """A tool goes on without what the disk does not give back, but asks twice, or says that it cannot."""
+    """A tool goes on without bytes that the disk cannot read, but asks twice, or says that it cannot."""
     damaged = closed_and_damaged(rng)
     disk = damaged.kill_clone()
     fs = FaultyFileSystem(disk)

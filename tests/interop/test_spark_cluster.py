@@ -245,12 +245,12 @@ def test_what_is_gone(topics: JavaCluster, caplog: pytest.LogCaptureFixture) -> 
         (part,) = reader.partitions()
         (one,) = part.value.slices
         object.__setattr__(part.value, "slices", (one._replace(high=one.high + 5),))
-        with pytest.raises(DataLossError, match=f"offsets {one.high} to {one.high + 4} are gone"):
+        with pytest.raises(DataLossError, match=f"offsets {one.high} to {one.high + 4} are missing"):
             list(reader.read(part))
         reader._options = RocketMQDataSource(options | {"failOnDataLoss": "false"}).reader(reader._schema)._options
         with caplog.at_level(logging.WARNING):
             assert sum(batch.num_rows for batch in reader.read(part))
-        assert f"offsets {one.high} to {one.high + 4} are gone" in caplog.text
+        assert f"offsets {one.high} to {one.high + 4} are missing" in caplog.text
 
 
 def test_nobody_there() -> None:
@@ -295,15 +295,15 @@ def test_retention_under_a_stream(tmp_path: Path, caplog: pytest.LogCaptureFixtu
             delete_files(client, own, queue)
             low = client.min_offset(queue)
             assert low > 100
-            with pytest.raises(DataLossError, match="the messages at offsets 50 to 99 are gone"):
+            with pytest.raises(DataLossError, match="the messages at offsets 50 to 99 are missing"):
                 [list(stream.reader.read(part)) for part in parts]
-            with pytest.raises(DataLossError, match=f"the messages at offsets 50 to {low - 1} are gone"):
+            with pytest.raises(DataLossError, match=f"the messages at offsets 50 to {low - 1} are missing"):
                 stream.batch()
         with Stream(options | {"failOnDataLoss": "false"}, checkpoint=stream.checkpoint) as careless:
             with caplog.at_level(logging.WARNING):
                 found = careless.batch()
             assert [row["queue_offset"] for row in found] == list(range(low, 300))
-            assert f"the messages at offsets 50 to {low - 1} are gone" in caplog.text
+            assert f"the messages at offsets 50 to {low - 1} are missing" in caplog.text
 
 
 def delete_files(client: PullClient, cluster: JavaCluster, queue: MessageQueue) -> None:

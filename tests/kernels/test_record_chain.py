@@ -54,7 +54,7 @@ def log_of(rng: random.Random) -> bytes:
         elif kind < 0.2:
             record = record[: rng.randrange(len(record))]
         elif kind < 0.3:
-            record = random_record(rng, BASE)  # it says that it lies elsewhere
+            record = random_record(rng, BASE)  # it names another physical offset
         raw += broken(rng, record) if rng.random() < 0.1 else record
     return bytes(raw) + (encode_blank(500).ljust(500, b"\0") if rng.random() < 0.5 else bytes(20_000))
 

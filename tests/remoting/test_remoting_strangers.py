@@ -93,7 +93,7 @@ class Served:
             with suppress(ConnectionError):
                 await reader.read()
             writer.close()
-        [line] = [line for line in logs if line["event"] == "channel closed: what came is no command"]
+        [line] = [line for line in logs if line["event"] == "channel closed: the received bytes are not a command"]
         return str(line["reason"])
 
 

@@ -103,7 +103,7 @@ def test_queues_without_messages(path: Path, caplog: pytest.LogCaptureFixture) -
     )
     with pytest.raises(ConfigError, match="a queue that is there"):
         places(path, assign='{"no":[1]}')
-    with pytest.raises(DataLossError, match="queue 2: offset 1 was read up to, but the queue ends at 0"):
+    with pytest.raises(DataLossError, match="queue 2: offset 1 was expected, but the queue ends at 0"):
         places(path, subscribe="orders", startingOffsets='{"orders":{"0":3,"1":-2,"2":1}}')
     assert "is not there" not in caplog.text
     assert places(path, subscribe="no") == []
@@ -125,7 +125,7 @@ def test_offsets_that_do_not_fit(path: Path) -> None:
         with pytest.raises(ConfigError, match=says):
             places(path, subscribe="orders", startingOffsets=starts)
     beyond = {"subscribe": "orders", "startingOffsets": '{"orders":{"0":3,"1":11}}'}
-    with pytest.raises(DataLossError, match="queue 1: offset 11 was read up to, but the queue ends at 10"):
+    with pytest.raises(DataLossError, match="queue 1: offset 11 was expected, but the queue ends at 10"):
         places(path, **beyond)
     assert places(path, failOnDataLoss="false", **beyond) == orders((0, 3, 10))
 

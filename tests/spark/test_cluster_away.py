@@ -200,7 +200,7 @@ def test_a_planned_batch_whose_topic_went_away(
     if queues:
         broker.create_topic(topic, queues)
     monkeypatch.setattr(pull_client, "RETRY_PAUSE_MS", "no pause")
-    says = rf"topic {topic}, broker broker-a, queue \d: .*the messages at offsets 0 to 3 are gone"
+    says = rf"topic {topic}, broker broker-a, queue \d: .*the messages at offsets 0 to 3 are missing"
     with Stream("", "body", checkpoint=start, **options) as strict, pytest.raises(DataLossError, match=says):
         strict.rows_between(start, end)
     with Stream("", "body", checkpoint=start, failOnDataLoss=False, **options) as lenient:

@@ -146,7 +146,7 @@ def wrong_place(raw: bytearray, at: int, size: int) -> None:
         (no_size, "an impossible size"),
         (huge_size, "an impossible size"),
         (early_blank, "an impossible size"),
-        (wrong_place, "it says that it lies elsewhere"),
+        (wrong_place, "it names another physical offset"),
     ],
 )
 @pytest.mark.parametrize("min_partitions", [1, 9])
@@ -347,7 +347,8 @@ def test_bodies_that_do_not_decompress(tmp_path: Path, caplog: pytest.LogCapture
     log = tmp_path / "commitlog" / f"{0:020d}"
     with Stream(tmp_path, startingOffsets="earliest", failOnDataLoss=False) as stream:
         assert bodies(stream.batch()) == [b"plain", b"behind"]
-    assert all(caplog.text.count(f"going on behind: {log}: no readable record at offset {at}: ") == 2 for at in offsets)
+    texts = [f"continuing after: {log}: no readable record at offset {at}: " for at in offsets]
+    assert all(caplog.text.count(text) == 2 for text in texts)
     assert bodies(rows_of(tmp_path, decompress=False)) == [b"plain", *[b"not packed"] * 5, b"behind"]
     assert len(rows_of(tmp_path, "topic")) == 7
 

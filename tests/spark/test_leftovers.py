@@ -73,7 +73,7 @@ def test_a_write_without_a_name_that_is_committed_again_puts_nothing(path: Path)
     task = writer(path)
     done = task.write(iter([batch(5)]))
     task.commit([done])
-    with pytest.raises(StoreError, match=r"is gone: the rows of batch 0 of batch-\w+ cannot be put"):
+    with pytest.raises(StoreError, match=r"is missing: the rows of batch 0 of batch-\w+ cannot be put"):
         task.commit([done])
     task.abort([done])
     assert stored(path) == expected(5)
@@ -107,7 +107,7 @@ def test_lines_that_do_not_go_fail_no_write(path: Path, monkeypatch: pytest.Monk
 def test_nobody_else_may_have_a_name_of_a_write_without_one(path: Path) -> None:
     """Such a line is not kept, and a version of that app would be in twice."""
     name = f"batch-{7:032x}"
-    with pytest.raises(ConfigError, match="another name: the ledger keeps none of this form"):
+    with pytest.raises(ConfigError, match="another name: names of this form are reserved"):
         writer(path, txnAppId=name, txnVersion=0)
     for allowed in (f"batch-{7:031x}", f"batch-{7:033x}", f"Batch-{7:032x}", f"my-batch-{7:032x}"):
         writer(path, txnAppId=allowed, txnVersion=0)

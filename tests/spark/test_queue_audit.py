@@ -192,7 +192,7 @@ def test_of_two_claims_of_an_offset_the_one_that_the_queue_names_counts(
     lie(store, put.phy_offset)
     found = slots(batch(store.path, failOnDataLoss=False))
     assert sorted(found) == sorted(store.puts.keys() - {slot})
-    assert f"record at offset {put.phy_offset}: it says that it is offset" in caplog.text
+    assert f"record at offset {put.phy_offset}: it names offset" in caplog.text
 
 
 @pytest.mark.usefixtures("elsewhere")

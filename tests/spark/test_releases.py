@@ -134,7 +134,7 @@ except Exception as error:
     print(error)
 """
     )
-    assert "offset 140 was read up to, but the queue ends at 100" in run(code)
+    assert "offset 140 was expected, but the queue ends at 100" in run(code)
 
 
 @pytest.mark.parametrize(

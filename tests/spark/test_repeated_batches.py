@@ -131,11 +131,11 @@ def test_a_version_that_is_written_again_with_other_rows_is_a_warning(
 
 def test_a_task_that_says_nothing_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer, messages = write(monkeypatch, path, "q", 0, batch(5))
-    with pytest.raises(StoreError, match="1 of 2 tasks did not say what they staged: nothing is put"):
+    with pytest.raises(StoreError, match="1 of 2 tasks did not report what they staged: nothing is stored"):
         writer.commit([*messages, None], 0)
     given = {"path": str(path)}
     rows = RocketMQDataSource(given).writer(schema_of("topic string, body string"), False)
-    with pytest.raises(StoreError, match="1 of 2 tasks did not say"):
+    with pytest.raises(StoreError, match="1 of 2 tasks did not report"):
         rows.commit([None, rows.write(iter([batch(5)]))])
     assert stored(path) == []
 

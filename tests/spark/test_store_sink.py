@@ -179,7 +179,7 @@ def test_a_batch_leaves_the_files_of_later_ones(path: Path) -> None:
 def test_files_that_are_gone_block_nobody_else(path: Path) -> None:
     files = staged(path, batch(5), batch(5, 5))
     files[1].unlink()
-    with pytest.raises(StoreError, match="is gone: the rows of batch 0 of q cannot be put"):
+    with pytest.raises(StoreError, match="is missing: the rows of batch 0 of q cannot be put"):
         sink(path).commit("q", 0, files)
     assert sink(path).commit("other", 0, staged(path, batch(5), app="other"))
     assert stored(path) == expected(5)
@@ -354,7 +354,7 @@ def test_numbers_that_are_refused(path: Path) -> None:
             (
                 "topic string, body string",
                 {"txnAppId": wrong, "txnVersion": 1},
-                "no file of the ledger can be called so",
+                "the ledger cannot have a file of this name",
             )
             for wrong in (".", "..", "x" * 251, "ü" * 42)
         ),
@@ -413,8 +413,8 @@ def test_a_write_that_fails_while_it_is_put_says_that_its_rows_still_go_in(
         with pytest.raises(DiskFullError) as raised:
             task.commit([done])
     (note,) = raised.value.__notes__
-    assert note.startswith("25 rows were begun to be put, and stay staged: the next commit into this store puts the")
-    assert "without txnAppId must not be run again" in note
+    assert note.startswith("25 rows were put in part, and stay staged: the next commit into this store, by any writer")
+    assert "Do not run a write without txnAppId again" in note
     task.abort([done])
     assert stored(path) == expected(10)
     sink(path).commit("q", 0, staged(path, batch(1, 25)))

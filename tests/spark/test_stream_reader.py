@@ -279,7 +279,7 @@ def test_available_now_does_not_end_as_if_it_had_read_what_went_away(
         end = offsets(lenient.checkpoint)["orders"]
     assert (rows.count("broker-a"), rows.count("broker-b")) == (40, anew)
     assert end["broker-b"] == {"0": anew}
-    assert f"the messages at offsets {anew} to 299 are gone" in caplog.text
+    assert f"the messages at offsets {anew} to 299 are missing" in caplog.text
 
 
 def test_a_time_is_sought_in_what_came_since_the_first_look(tmp_path: Path) -> None:
@@ -357,11 +357,11 @@ def test_retention_before_the_reader_is_loss(tmp_path: Path, caplog: pytest.LogC
             strict.batch()
         first = int(lenient.batch()[0]["body"])
     broker = tmp_path.name
-    assert f"topic orders, broker {broker}, queue 0: the messages at offsets 10 to {first - 1} are gone" in str(
+    assert f"topic orders, broker {broker}, queue 0: the messages at offsets 10 to {first - 1} are missing" in str(
         raised.value
     )
-    assert "failOnDataLoss=false goes on behind it" in str(raised.value)
-    assert f"offsets 10 to {first - 1} are gone" in caplog.text
+    assert "failOnDataLoss=false continues after it" in str(raised.value)
+    assert f"offsets 10 to {first - 1} are missing" in caplog.text
 
 
 def test_files_that_go_between_plan_and_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -389,14 +389,14 @@ def test_a_store_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
         shutil.rmtree(path)
         with open_store(path=path) as store:
             store.put_batch(numbered(5))
-            with pytest.raises(DataLossError, match="offset 100 was read up to, but the queue ends at 5"):
+            with pytest.raises(DataLossError, match="offset 100 was expected, but the queue ends at 5"):
                 strict.batch()
             assert lenient.batch() == []  # notes that the queue is read from its first message on
             assert bodies(lenient.batch()) == numbers(5)
             store.put_batch(numbered(3, first=5))
             assert bodies(lenient.batch()) == numbers(3, 5)
     assert "onQueueReset=earliest: topic orders, broker s, queue 0: " in caplog.text
-    assert "it is read from offset 0 on" in caplog.text
+    assert "reading continues at offset 0" in caplog.text
 
 
 @pytest.mark.parametrize("known", ["units", "tail"])
@@ -417,7 +417,7 @@ def test_a_topic_that_was_made_again_behind_the_reader_is_loss(
             assert store.delete_topic("orders").queues == 1
             store.put_batch(numbered(5, first=100) + numbered(1, first=20, topic="others"))
             await_dispatch(store)
-            says = f"topic orders, broker {tmp_path.name}, queue 0: .*the messages in front of offset 3 are not those"
+            says = f"topic orders, broker {tmp_path.name}, queue 0: .*the messages before offset 3 are not those"
             with pytest.raises(DataLossError, match=says):
                 strict.batch()
             assert lenient.batch() == []  # notes that the queue is read from its first message on
@@ -436,7 +436,7 @@ def test_a_store_made_anew_that_has_come_further(tmp_path: Path) -> None:
         shutil.rmtree(path)
         with open_store(path=path) as store:
             store.put_batch(numbered(1, topic="first") + numbered(20) + numbered(4, topic="others"))
-            with pytest.raises(DataLossError, match=r"orders, .* in front of offset 10 .*; .*others, .* of offset 4 "):
+            with pytest.raises(DataLossError, match=r"orders, .* before offset 10 .*; .*others, .* of offset 4 "):
                 stream.batch()
 
 
@@ -447,7 +447,7 @@ def test_an_end_that_is_gone_when_the_batch_is_read_again(tmp_path: Path) -> Non
     start, end = (json.dumps({"orders": {"s": {"0": at}}}) for at in (3, 12))
     with (
         Stream(path, *BODY, checkpoint=start) as stream,
-        pytest.raises(DataLossError, match="offset 12 was read up to, but the queue ends at 10"),
+        pytest.raises(DataLossError, match="offset 12 was expected, but the queue ends at 10"),
     ):
         stream.rows_between(start, end)
 
@@ -462,7 +462,7 @@ def test_a_planned_batch_whose_queue_is_gone(tmp_path: Path, gone: str, caplog: 
     with Stream(path, *BODY, startingOffsets="earliest") as stream:
         start, end = stream.checkpoint, stream.latest()
     shutil.rmtree(tmp_path / gone)
-    says = "topic orders, broker b, queue 1: the messages at offsets 0 to 49 are gone"
+    says = "topic orders, broker b, queue 1: the messages at offsets 0 to 49 are missing"
     with Stream(path, *BODY, checkpoint=start) as strict, pytest.raises(DataLossError, match=says):
         strict.rows_between(start, end)
     with Stream(path, *BODY, checkpoint=start, failOnDataLoss=False) as lenient:
@@ -495,7 +495,7 @@ def test_starting_offsets(tmp_path: Path) -> None:
         Stream(path, startingOffsets='{"orders":{"0":7}}')
     with pytest.raises(ConfigError, match="topic orders, broker s, queue 5 is not there or not chosen"):
         Stream(path, startingOffsets='{"orders":{"0":7,"1":1,"5":0}}')
-    with pytest.raises(DataLossError, match="offset 11 was read up to, but the queue ends at 10"):
+    with pytest.raises(DataLossError, match="offset 11 was expected, but the queue ends at 10"):
         Stream(path, startingOffsets='{"orders":{"0":11,"1":1}}')
 
 

@@ -24,7 +24,7 @@ from gantrymq.store.message_store import MessageStore
 from store_cases import GEOMETRY_KEYS, SMALL, await_dispatch, fill, numbered, open_store
 
 BODY = ("topic", "queue_id", "queue_offset", "body")
-RESET = "the messages in front of offset 20 are not those that were read"
+RESET = "the messages before offset 20 are not those that were read"
 
 
 def numbers(count: int, first: int = 0) -> list[bytes]:

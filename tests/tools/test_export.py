@@ -385,7 +385,7 @@ def test_it_refuses_what_it_cannot_do(store: Path, tmp_path: Path) -> None:
     for out in (store / "index/out", tmp_path / "link/out", store / "../store/out"):
         with pytest.raises(StoreError, match="only read"):
             export_store(store, out)
-    with pytest.raises(ConfigError, match="one --topic and --queue"):
+    with pytest.raises(ConfigError, match="one --topic and one --queue"):
         ExportSelection(from_offset=3)
     with pytest.raises(ConfigError, match="before --end"):
         ExportSelection(begin_ms=5, end_ms=5)

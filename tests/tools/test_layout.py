@@ -363,7 +363,7 @@ def test_verify_decodes_the_tables_that_a_broker_decodes(store: Path, name: str,
     (store / "config" / f"{name}{backup}").write_text(SHAPES[name])
     (found,) = verify_store(store, SMALL, given=GEOMETRY_KEYS, decoders=table_decoders())
     assert (found.kind, found.level) == (Kind.CONFIG_JSON, Level.DAMAGE)
-    assert "does not start with it" in found.text
+    assert "a broker does not start" in found.text
     (store / "config" / f"{name}{backup}").write_text("{}")
     assert list(verify_store(store, SMALL, given=GEOMETRY_KEYS, decoders=table_decoders())) == []
 

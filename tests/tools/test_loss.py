@@ -196,7 +196,7 @@ def test_rebuild_names_what_the_next_start_cuts_behind_the_damage(store: KnownSt
     lost = assert_told(store, read_back(out), account)
     assert lost == store.victims(put.phy_offset, end_of(store))
     behind = {one.reason for one in account.messages if one.begin > slot.queue_offset and one.topic == slot.topic}
-    assert any("the next start cuts the log" in reason for reason in behind)
+    assert any("the next start truncates the log" in reason for reason in behind)
     assert all(one.end <= one.was_end for one in account.short_queues)
 
 

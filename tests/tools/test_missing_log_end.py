@@ -204,7 +204,7 @@ def test_one_of_two_directories_that_was_not_given_is_missed(tmp_path: Path) -> 
         while store.max_phy_offset < SIZE * 3 // 2:
             store.put_batch(numbered(20))
         await_dispatch(store)
-    with pytest.raises(MissingLogEndError, match=f"^{tmp_path}/a/{SIZE:020d}: is missing.* point behind it"):
+    with pytest.raises(MissingLogEndError, match=f"^{tmp_path}/a/{SIZE:020d}: is missing.* point after it"):
         open_any(RealFileSystem(), tmp_path / "store", one)
     with open_any(RealFileSystem(), tmp_path / "store", both) as again:
         assert again.recovery.queue_units_cut == 0

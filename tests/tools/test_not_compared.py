@@ -175,9 +175,9 @@ QUEUE_DAMAGE: dict[str, tuple[int, Callable[[Path], None], str]] = {
     "a file is cut": (1, lambda path: os.truncate(path, 130), "is 130 bytes long, not 400"),
     "the last file is cut": (-1, lambda path: os.truncate(path, 30), "is 30 bytes long, not 400"),
     "a file is empty": (1, lambda path: os.truncate(path, 0), "is 0 bytes long, not 400"),
-    "a file of zeros": (1, lambda path: path.write_bytes(bytes(400)), "20 of its entries are empty or cannot be true"),
-    "a file has moved by 7 bytes": (1, lambda path: shifted(path, 7), "of its entries are empty or cannot be true"),
-    "a file has moved by -3 bytes": (0, lambda path: shifted(path, -3), "of its entries are empty or cannot be true"),
+    "a file of zeros": (1, lambda path: path.write_bytes(bytes(400)), "20 of its entries are empty or impossible"),
+    "a file has moved by 7 bytes": (1, lambda path: shifted(path, 7), "of its entries are empty or impossible"),
+    "a file has moved by -3 bytes": (0, lambda path: shifted(path, -3), "of its entries are empty or impossible"),
 }
 
 
@@ -202,7 +202,7 @@ def test_a_queue_file_that_has_moved_by_an_entry_is_named(
     shifted(path, 20)
     code, reasons = compared(command, store, capsys)
     assert (code, list(reasons)) == (0, [str(path.relative_to(store))])
-    assert "of its entries lead elsewhere" in reasons[str(path.relative_to(store))]
+    assert "of its entries point to other records" in reasons[str(path.relative_to(store))]
 
 
 @every_command

@@ -188,7 +188,7 @@ def test_a_key_of_rocketmq_without_effect_is_a_warning() -> None:
 
 def test_a_key_that_nobody_knows_is_a_warning_in_a_file_with_what_may_be_meant() -> None:
     (warning,) = read_settings({"flushDiskTyp": "SYNC_FLUSH"}).warnings
-    assert warning.startswith("flushDiskTyp is no key of RocketMQ; nearest: flushDiskType")
+    assert warning.startswith("flushDiskTyp is not a key of RocketMQ; nearest: flushDiskType")
 
 
 def test_a_key_that_nobody_knows_is_an_error_on_the_command_line() -> None:

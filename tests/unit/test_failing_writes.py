@@ -67,9 +67,9 @@ def test_after_a_failed_sync_of_a_real_disk_nothing_is_acknowledged_and_a_restar
         disk.here / "store", config, housekeeping=False, on_failure=lambda _, error, end: told.append((str(error), end))
     )
     acknowledged, failures = fail_while_writing(disk, store)
-    assert any("commitlog/00000000000000000000: what was written may be lost" in text for text in failures)
+    assert any("commitlog/00000000000000000000: written data may be lost" in text for text in failures)
     [final] = [text for text, is_final in told if is_final]
-    assert f"{disk.here}/store/commitlog/00000000000000000000: what was written may be lost" in final, "told once"
+    assert f"{disk.here}/store/commitlog/00000000000000000000: written data may be lost" in final, "told once"
     store.close()
     assert (disk.here / "store/abort").exists(), "the next open has to recover"
     del store  # its mappings keep the disk busy

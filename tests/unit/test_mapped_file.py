@@ -229,8 +229,8 @@ def test_a_file_that_another_program_cuts_is_an_error_with_the_byte_and_no_signa
     mapped, late = (MappedFile(path, 0, SIZE, partial(fs.open, path)) for _ in range(2))
     assert not mapped.read(SIZE - 100, 100).any()
     path.write_bytes(bytes(10_000))
-    with pytest.raises(DiskError, match="cannot be read at byte 12288: the file was cut short"):  # the next page
+    with pytest.raises(DiskError, match="cannot be read at byte 12288: the file was truncated"):  # the next page
         mapped.read(8192, 8192)
     assert not mapped.read(0, 8192).any()
-    with pytest.raises(DiskError, match="cannot be read at byte 10000: the file was cut short"):
+    with pytest.raises(DiskError, match="cannot be read at byte 10000: the file was truncated"):
         late.read(0, 10)

@@ -287,9 +287,9 @@ def test_a_disk_that_is_too_full_and_has_room_again_is_a_line_each(caplog: pytes
         keeper.fs.pretended_used_ratio = used
         space.update()
     full, room = caplog.messages
-    assert "messages are refused" in full
+    assert "messages are rejected" in full
     assert "91.0 %" in full
-    assert "messages are taken again" in room
+    assert "messages are accepted again" in room
     assert "84.0 %" in room
 
 

@@ -133,7 +133,7 @@ def test_the_failure_is_one_line_in_the_log_with_the_path(tmp_path: Path, caplog
     acknowledged_until_refused(store)
     with suppress(SyncFailedError, FileNotFoundError):
         store.close()
-    [line] = [one for one in caplog.messages if "acknowledges nothing more" in one]
+    [line] = [one for one in caplog.messages if "acknowledges no more messages" in one]
     assert f"{tmp_path}/store/index" in line
     assert "was removed by another program" in line
 

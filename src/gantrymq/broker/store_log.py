@@ -30,12 +30,12 @@ def log_failure(service: str, error: Exception, is_final: bool) -> None:
     """Log a failure that is not a repetition. Thread rule: any thread."""
     if is_final:
         log.error(
-            "the store acknowledges nothing more: stop the broker and run `gantrymq store verify`",
+            "the store acknowledges no more messages: stop the broker and run `gantrymq store verify`",
             service=service,
             error=str(error),
         )
     else:
-        log.error("a service of the store failed, and tries again", service=service, error=str(error))
+        log.error("a service of the store failed, and is retried", service=service, error=str(error))
 
 
 def log_deletion(topic: str, deleted: DeletedQueues) -> None:

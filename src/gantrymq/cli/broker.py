@@ -44,5 +44,5 @@ def broker(
     if namesrv is not None:
         live.broker = replace(live.broker, namesrv_addr=namesrv)
     if not live.broker.name_servers:
-        warn("neither --namesrv nor namesrvAddr says anything: the broker registers nowhere")
+        warn("neither --namesrv nor namesrvAddr is set: the broker registers nowhere")
     run(settings, path, live, None, verbose=verbose, json=json)

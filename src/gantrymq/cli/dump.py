@@ -42,7 +42,7 @@ def dump(
     end: End = None,
     tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only messages with this tag.")] = None,
     most: Annotated[
-        int | None, typer.Option("--max", metavar="N", parser=count, help="At most so many messages.")
+        int | None, typer.Option("--max", metavar="N", parser=count, help="At most this many messages.")
     ] = None,
     config: ConfigFile = None,
     set_: Settings = None,
@@ -227,6 +227,6 @@ def _print_text(path: Path, reader: StoreReader, entries: _Entries) -> None:
             print_line(f"{offset:>10}  {text}")
     if entries.unreadable:
         count = count_text(entries.unreadable, "entry")
-        print(f"{count} of the queues point at nothing readable")
+        print(f"{count} of the queues point to no readable record")
     if entries.wrong_crc:
         print(f"{count_text(entries.wrong_crc, 'message')} with a body that has a wrong CRC")

@@ -193,7 +193,7 @@ def _print(store: Path, out: Path, report: ExportReport) -> None:
     pairs += report.account.lines(store, _SHOWN)
     if not report.is_whole:
         lost = count_text(report.account.message_count, "message")
-        pairs.append(("", f"{lost} known to be lost; gantrymq store verify {store} says what is wrong"))
+        pairs.append(("", f"{lost} known to be lost; gantrymq store verify {store} shows what is wrong"))
     print_pairs(f"{out}: exported from {store}", pairs)
     if report.topics:
         print_table(["topic", ">messages"], [(name, f"{count:,}") for name, count in sorted(report.topics.items())])

@@ -103,7 +103,7 @@ def _tell_of_recovery(opened: MessageStore) -> None:
     if report.queue_units_cut:
         ended = f"{report.max_phy_offset} ({report.stop_reason})" if report.stop_reason else str(report.max_phy_offset)
         queues = "one queue" if len(report.cut_queues) == 1 else f"{len(report.cut_queues)} queues"
-        warn(f"recovery ended the log at {ended} and cut {report.queue_units_cut} entries of {queues} behind that")
+        warn(f"recovery ended the log at {ended} and cut {report.queue_units_cut} entries of {queues} after that")
 
 
 def _ingest_json(stream: BufferedReader, putter: LinePutter, signals: StopSignals) -> None:

@@ -46,7 +46,7 @@ def log(
         typer.Option("--from", metavar="OFFSET", parser=count, help="Begin at the record at this physical offset."),
     ] = None,
     most: Annotated[
-        int | None, typer.Option("--max", metavar="N", parser=count, help="At most so many records.")
+        int | None, typer.Option("--max", metavar="N", parser=count, help="At most this many records.")
     ] = None,
     config: ConfigFile = None,
     set_: Settings = None,

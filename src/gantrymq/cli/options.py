@@ -38,7 +38,7 @@ def whole_number(least: int, most: int = LONG_MAX) -> Callable[[str], int]:
         except ValueError:
             value = most + 1
         if not least <= value <= most:
-            raise typer.BadParameter(f"{text!r} is no whole number from {least} to {most}")
+            raise typer.BadParameter(f"{text!r} is not a whole number from {least} to {most}")
         return value
 
     return number

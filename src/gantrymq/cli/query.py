@@ -48,7 +48,7 @@ def query(
             "--max",
             metavar="N",
             parser=whole_number(1),
-            help="At most so many answers.",
+            help="At most this many answers.",
             show_default="maxMsgsNumBatch, 64",
         ),
     ] = None,

@@ -100,7 +100,7 @@ def _print(path: Path, report: RebuildReport) -> None:
         pairs.append(("removed", count_text(report.removed_files, "old file")))
     pairs += report.account.lines(path, _SHOWN)
     if not (report.account.is_empty and report.account.is_compared):
-        pairs.append(("", f"gantrymq store verify {path} says what is wrong, salvage makes a sound store"))
+        pairs.append(("", f"gantrymq store verify {path} shows what is wrong, salvage makes a valid store"))
     if not report.last_exit_ok:
         pairs.append(("state", "it was not closed, and still is not: the next open recovers it"))
     pairs.append(("took", span_text(sum(report.steps_ms.values()))))

@@ -12,7 +12,7 @@ from gantrymq.cli.recovery import recover_store
 
 def recover(
     store: Store,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")] = False,
     config: ConfigFile = None,
     set_: Settings = None,
     json: AsJson = False,

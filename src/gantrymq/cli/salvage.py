@@ -96,7 +96,7 @@ def _fields(store: Path, out: Path, engine: Engine, report: SalvageReport) -> di
 def _why_skipped(path: Path) -> str:
     from gantrymq.tools.read.log_places import LEFT_OUT
 
-    return "the disk does not list this directory" if path.is_dir() else LEFT_OUT
+    return "the disk cannot list this directory" if path.is_dir() else LEFT_OUT
 
 
 def _name(store: Path, path: Path) -> str:
@@ -115,7 +115,7 @@ def _print(store: Path, out: Path, report: SalvageReport) -> None:
     ]
     if report.mended:
         mended = count_text(report.mended, "record")
-        pairs.append(("corrected", f"{mended} that named another place or another queue offset"))
+        pairs.append(("corrected", f"{mended} that named another physical or queue offset"))
     lost = f"{size_text(report.lost_bytes)} in {count_text(len(report.lost), 'place')}" if report.lost else "nothing"
     pairs.append(("lost", lost))
     pairs += report.account.lines(store, _SHOWN)
@@ -125,9 +125,9 @@ def _print(store: Path, out: Path, report: SalvageReport) -> None:
     pairs.append(("", f"{count_text(report.index_entries, 'entry')} of the index"))
     if report.kept_queues:
         pairs.append(("kept", f"{count_text(report.kept_queues, 'queue')} without messages, for the next offset"))
-    pairs += [("lost queue", f"{topic}/{queue_id}: begins at 0 again") for topic, queue_id in report.lost_queues]
+    pairs += [("lost queue", f"{topic}/{queue_id}: restarts at 0") for topic, queue_id in report.lost_queues]
     pairs.append(("config", f"{count_text(report.config_files, 'file')} copied"))
     pairs += [
-        ("", f"{name} cannot be used (`verify` says why) and was left behind") for name in report.broken_config_files
+        ("", f"{name} cannot be used (`verify` shows why) and was not copied") for name in report.broken_config_files
     ]
     print_pairs(f"{out}: salvaged from {store}", pairs)

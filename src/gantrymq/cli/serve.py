@@ -29,7 +29,7 @@ def serve(
     ] = None,
     listen_port: ListenPort = None,
     no_namesrv: Annotated[
-        bool, typer.Option("--no-namesrv", help="The broker alone; namesrvAddr says where it registers.")
+        bool, typer.Option("--no-namesrv", help="Run only the broker; it registers at namesrvAddr.")
     ] = False,
     config: ConfigFile = None,
     set_: Settings = None,
@@ -59,7 +59,7 @@ def serve(
     if namesrv is not None and live.broker.name_servers:
         warn(f"namesrvAddr={live.broker.namesrv_addr} has no effect without --no-namesrv")
     if namesrv is None and not live.broker.name_servers:
-        warn("namesrvAddr says nothing: the broker registers nowhere")
+        warn("namesrvAddr is not set: the broker registers nowhere")
     run(settings, path, live, namesrv, verbose=verbose, json=json)
 
 

@@ -37,7 +37,7 @@ ListenPort = Annotated[
     int | None,
     typer.Option("--listen-port", metavar="PORT", min=0, max=65535, help="0 takes a free one.", show_default="10911"),
 ]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Say on stderr who comes and goes.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Log to stderr which clients come and go.")]
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def show(
             show_default=False,
         ),
     ],
-    body: Annotated[bool, typer.Option("--body", help="Write the body alone to stdout, byte for byte.")] = False,
+    body: Annotated[bool, typer.Option("--body", help="Write only the body to stdout, byte for byte.")] = False,
     config: ConfigFile = None,
     set_: Settings = None,
     json: AsJson = False,
@@ -95,7 +95,7 @@ def _place(word: str) -> tuple[int, str | None]:
     try:
         host, offset = parse_message_id(word)
     except ValueError:
-        raise typer.BadParameter(f"{word!r} is no offset and no message id; a key needs its topic in front") from None
+        raise typer.BadParameter(f"{word!r} is no offset and no message id; give a key after its topic") from None
     return offset, str(host)
 
 
@@ -107,7 +107,7 @@ def _at(store: Path, commit_log: CommitLog, offset: int, host: str | None) -> _F
         return _Found(record)
     limits = f"{commit_log.min_offset} to {commit_log.max_offset}"
     text = f"{store}: no message begins at offset {offset} of the log, which spans {limits}"
-    hint = "" if host is None else "; an id that the producer gave is a key: give its topic in front of it"
+    hint = "" if host is None else "; the id of a producer is a key: give it after its topic"
     return _Found(None, text + hint)
 
 
@@ -249,7 +249,7 @@ def _float(text: str) -> float:
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(dict(pairs)) < len(pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("a key occurs twice")
     return dict(pairs)
 
 

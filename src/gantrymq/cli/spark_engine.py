@@ -27,7 +27,8 @@ class Engine(StrEnum):
 
 
 EngineOption = Annotated[
-    Engine, typer.Option("--engine", help="Who does the work: this process, or Spark, whose executors share the files.")
+    Engine,
+    typer.Option("--engine", help="local: this process. spark: executors that share the files."),
 ]
 SparkConf = Annotated[
     list[str] | None,

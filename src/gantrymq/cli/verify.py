@@ -49,9 +49,9 @@ def next_steps(path: Path, damaged: Collection[tuple[Kind, Path]], outlook: Outl
         steps += [*recover, salvage] if outlook is not None and not outlook.kept else [salvage, *recover]
     elif is_queues:
         whole = f", which has all {outlook.kept:,} messages" if outlook is not None else ""
-        steps = [f"gantrymq store rebuild {path} makes queues and index again from the log{whole}"]
+        steps = [f"gantrymq store rebuild {path} rebuilds queues and index from the log{whole}"]
     elif any(kind.value.startswith(_OF_CHECKPOINT) for kind, _ in damaged):
-        steps = [f"gantrymq store recover {path} makes the checkpoint again"]
+        steps = [f"gantrymq store recover {path} writes a new checkpoint"]
     elif any(kind.value.startswith(_OF_GROUPS) for kind, _ in damaged):
         steps = [f"gantrymq store recover {path} sets consumer groups to the end of their queues"]
     else:
@@ -69,9 +69,9 @@ def _kept(outlook: Outlook | None) -> str:
     from gantrymq.model.size import size_text
 
     if outlook is None:
-        return " keeps what is whole"
+        return " keeps the valid records"
     if not outlook.kept:
-        return " refuses: no record of the log is whole"
+        return " refuses: the log has no valid record"
     lost = f"; {count_text(outlook.lost, 'message')} known to be lost" if outlook.lost else ""
     return f" keeps {count_text(outlook.kept, 'message')}{lost} (takes about {size_text(outlook.salvage_bytes)})"
 
@@ -219,7 +219,7 @@ def _print_text(
         ("log", f"{count_text(summary.records, 'record')}, {size_text(summary.record_bytes)}"),
         ("queues", f"{count_text(summary.queue_entries, 'entry')} in {count_text(summary.queues, 'queue')}"),
         ("index", f"{count_text(summary.index_entries, 'entry')} in {count_text(summary.index_files, 'file')}"),
-        *([("lost", f"{count_text(lost, 'message')} in queues lie where the log is broken")] if lost else []),
+        *([("lost", f"{count_text(lost, 'message')} of queues are in damaged parts of the log")] if lost else []),
         *((kind, str(count)) for kind, count in sorted(summary.kinds.items())),
         ("took", f"{span_text(took_ms)}{rate}"),
     ]

@@ -309,7 +309,7 @@ async def _end(
 
 def still_under_way(messages: int, timeout_ms: int | None) -> MQClientError:
     """The error of a flush whose time limit is over."""
-    return MQClientError(f"{messages} messages are still under way after {timeout_ms} ms")
+    return MQClientError(f"{messages} messages are still in flight after {timeout_ms} ms")
 
 
 def _takes_long(message: Message, config: ProducerConfig) -> bool:

@@ -180,11 +180,11 @@ class LoopThread:
         try:
             self._finish(last)
         except Exception as error:  # no caller waits for the result
-            log.error("the end of a client failed", client=self._name, exc_info=error)
+            log.error("closing a client failed", client=self._name, exc_info=error)
 
     def _abandoned(self, ending: asyncio.Task[None], then: Callable[[], None] | None) -> None:
         if not ending.cancelled() and ending.exception() is not None:
-            log.error("the end of a client failed", client=self._name, exc_info=ending.exception())
+            log.error("closing a client failed", client=self._name, exc_info=ending.exception())
         if then is not None:
             then()
         self._loop.stop()

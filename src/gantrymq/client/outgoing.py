@@ -155,7 +155,7 @@ def _check_numbers(message: Message, config: ProducerConfig) -> None:
     if not _is_whole(times) or not 0 <= times <= INT_MAX:
         raise MQClientError(f"reconsume_times={times!r} is not allowed: a whole number from 0")
     if not _is_whole(message.sys_flag) or message.sys_flag & ~_COMPRESSION:
-        raise MQClientError(f"sys_flag={message.sys_flag!r} is not allowed: bits of compression alone, or 0")
+        raise MQClientError(f"sys_flag={message.sys_flag!r} is not allowed: only bits of compression, or 0")
     if not isinstance(message.wait_store_msg_ok, bool):
         raise MQClientError(f"wait_store_msg_ok={message.wait_store_msg_ok!r} is not allowed: True or False")
 

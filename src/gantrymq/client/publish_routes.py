@@ -147,7 +147,7 @@ class PublishRoutes:
             data = await self._client.ask_name_server(topic_route(self._config.create_topic_key))
             if data is None:
                 raise MQClientError(
-                    f"No route info of this topic: {topic}, and no broker makes topics by itself "
+                    f"No route info of this topic: {topic}, and no broker creates topics automatically "
                     f"({self._config.create_topic_key} has no route)"
                 )
             _limit_queues(data, self._config.default_topic_queue_nums)

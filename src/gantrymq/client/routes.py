@@ -82,7 +82,7 @@ def _check_counts(topic: str, counts: list[int]) -> None:
     Each broker may have the most queues that a topic can have, but not a hundred brokers at once.
     """
     if max(counts, default=0) > MOST_QUEUES or sum(counts) > _MOST_QUEUES_OF_ROUTE:
-        raise MQClientError(f"topic {topic}: its route has {sum(counts)} queues, which is not believed")
+        raise MQClientError(f"topic {topic}: its route has {sum(counts)} queues, more than are accepted")
 
 
 def _ordered(topic: str, conf: str) -> list[MessageQueue]:

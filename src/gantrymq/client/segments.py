@@ -85,7 +85,7 @@ class SegmentedRange:
             return False
         reached = min(result.next_begin_offset, segment.end)
         if reached <= begin:
-            raise RemotingCommandError(f"a pull at offset {begin} goes on at {result.next_begin_offset}")
+            raise RemotingCommandError(f"a pull at offset {begin} continues at {result.next_begin_offset}")
         records, lost = result.records, result.status is PullStatus.OFFSET_ILLEGAL
         if result.next_begin_offset > reached:
             records = _in_front_of(reached, records)

@@ -52,7 +52,7 @@ class ClientConfig:
         ):
             raise ConfigError("tls", "…", 'texts by keys of tls.properties, as {"tls.enable": "true"}')
         if self.namespace and not _NAMESPACE.fullmatch(self.namespace):
-            raise ConfigError("namespace", self.namespace, "letters, digits, - and _ alone")
+            raise ConfigError("namespace", self.namespace, "only letters, digits, - and _")
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError("accessKey", self.access_key, "accessKey and secretKey together, or neither")
 

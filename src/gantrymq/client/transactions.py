@@ -185,7 +185,9 @@ class AsyncTransactionProducer(AsyncProducer):
             route = await self._routes.find(topic, self._config.send_msg_timeout_ms)
             await self._client.tell(master_of(route, sent.queue), request)
         except GantrymqError as error:
-            log.warning("a transaction's end was not told", msg_id=sent.msg_id, state=state.name, reason=str(error))
+            log.warning(
+                "the end of a transaction was not sent", msg_id=sent.msg_id, state=state.name, reason=str(error)
+            )
         return TransactionSendResult(
             sent.status, sent.msg_id, sent.queue, sent.queue_offset, sent.offset_msg_id, sent.transaction_id,
             sent.recall_handle, state,
@@ -271,7 +273,7 @@ def state_of(returned: object) -> LocalTransactionState:
     if isinstance(returned, LocalTransactionState):
         return returned
     log.error(
-        "a transaction's function returned no LocalTransactionState: UNKNOW is taken", returned=repr(returned)[:80]
+        "a transaction's function returned no LocalTransactionState: UNKNOW is used", returned=repr(returned)[:80]
     )
     return LocalTransactionState.UNKNOW
 

@@ -172,7 +172,7 @@ class LiveConfig:
         """Raise ConfigError for keys without effect here that name a place or a role."""
         for name, text in entries.items():
             if is_read_at_start(name) and not knows(name) and text != self._others.get(name):
-                raise ConfigError(name, text[:64], "what the start read: it belongs in the broker.conf")
+                raise ConfigError(name, text[:64], "the value at the start: this key is only read from the broker.conf")
 
     def to_properties(self) -> str:
         """The settings of broker and store as the text of a ``broker.conf``, one key a line."""

@@ -95,7 +95,7 @@ def remark(key: str, known: Iterable[str] = KNOWN_KEYS) -> str:
         return f"{key} has no effect: RocketMQ 5.5.0 does not know it; {_OF_OTHER_RELEASES[key]}"
     if key in known:
         return f"{key} is known to RocketMQ but has no effect here"
-    return f"{key} is no key of RocketMQ; nearest: {_nearest(key)}"
+    return f"{key} is not a key of RocketMQ; nearest: {_nearest(key)}"
 
 
 def write_settings(config: MessageStoreConfig) -> str:

@@ -29,7 +29,7 @@ def _zlib(body: bytes, limit: int) -> Iterator[bytes]:
     stream = isal_zlib.decompressobj()
     yield stream.decompress(body, limit + 1)  # the output buffer grows by doubling
     if not stream.eof:
-        raise ValueError("the zlib stream is cut short")
+        raise ValueError("the zlib stream is truncated")
 
 
 def _lz4(body: bytes, limit: int) -> Iterator[bytes]:
@@ -41,7 +41,7 @@ def _lz4(body: bytes, limit: int) -> Iterator[bytes]:
         yield stream.decompress(body, _CHUNK_BYTES)
         while not stream.eof:
             if stream.needs_input:
-                raise ValueError("the LZ4 frame is cut short")
+                raise ValueError("the LZ4 frame is truncated")
             yield stream.decompress(b"", _CHUNK_BYTES)
         body = stream.unused_data or b""
 
@@ -56,7 +56,7 @@ def _zstd(body: bytes, limit: int) -> Iterator[bytes]:
         frame = zstandard.ZstdDecompressor().decompressobj()
         while not frame.eof:
             if position == len(body):
-                raise ValueError("the Zstandard frame is cut short")
+                raise ValueError("the Zstandard frame is truncated")
             step = max(room // _ZSTD_BLOCK_BYTES * _ZSTD_LEAST_BLOCK_BYTES, _ZSTD_LEAST_STEP_BYTES)
             piece = body[position : position + step]
             unpacked = frame.decompress(piece)

@@ -28,11 +28,11 @@ class StopReason(StrEnum):
     SIZE = "size", "a record or blank of an impossible size", "an impossible size"
     CRC = "crc", "a record with a wrong CRC", "its CRC is wrong"
     NO_BLANK = "end of file without a blank", "the end of the file"
-    UNREADABLE = "unreadable", "what the disk does not give back"
+    UNREADABLE = "unreadable", "bytes that the disk cannot read"
     MISSING_FILES = "missing files", "no file"
     # Copying the log leaves out a whole record that fits nowhere.
-    NO_ROOM_IN_FRONT = "no room for filler in front of it", "a record without room in front of it"
-    NO_ROOM_BEHIND = "no room for a blank behind it", "a record without room behind it"
+    NO_ROOM_IN_FRONT = "no room for filler before it", "a record without room before it"
+    NO_ROOM_BEHIND = "no room for a blank after it", "a record without room after it"
 
     def __new__(cls, value: str, there_is: str, error: str = "") -> StopReason:
         """A reason with its texts."""

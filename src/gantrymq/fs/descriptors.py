@@ -91,7 +91,7 @@ def nearest_directory(path: Path) -> Path:
     """
     while not path.exists():
         if path.is_symlink():
-            raise StoreError(path, "is a link that leads nowhere; is its disk mounted?")
+            raise StoreError(path, "is a broken link; is its disk mounted?")
         path = path.parent
     return path
 
@@ -102,7 +102,7 @@ def sync_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SyncFailedError(path, f"what was written may be lost: {error.strerror}") from error
+        raise SyncFailedError(path, f"written data may be lost: {error.strerror}") from error
 
 
 def open_descriptor(path: Path, flags: int) -> int:

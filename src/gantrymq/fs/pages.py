@@ -104,4 +104,4 @@ def _fetch_page_by_page(mapping: Mapping, fd: int, path: Path, begin: int, end: 
 
 def _require_readable(fd: int, path: Path, position: int, length: int) -> None:
     if (count := len(read_at(fd, path, position, length))) < length:
-        raise DiskError(path, "the file was cut short while it was in use: it ends here", position + count)
+        raise DiskError(path, "the file was truncated while it was in use, and ends here", position + count)

@@ -135,7 +135,7 @@ class RouteInfoManager:
             return RegisterBrokerResult()
         is_first = header.broker_id not in addresses
         if is_first and len(one.topics.topic_config_table) == 1:
-            log.warning("a broker that is not registered says one topic only", broker=header.broker_name, address=who)
+            log.warning("a broker that is not registered sent only one topic", broker=header.broker_name, address=who)
             return None
         lowest = min(addresses, default=MASTER_ID)
         data = self._put_broker(one)
@@ -157,7 +157,7 @@ class RouteInfoManager:
             raise RemotingCommandError(f"a broker may have {MAX_FILTER_SERVERS} filter servers")
         if one.who not in self._brokers.live and len(self._brokers.live) >= config.max_brokers:
             raise RemotingCommandError(
-                f"{config.max_brokers} brokers are registered, and no more are taken (maxBrokers)"
+                f"{config.max_brokers} brokers are registered, which is the maximum (maxBrokers)"
             )
         self._check_new_topics(said.topic_config_table.keys(), (header.broker_name,))
         self._topics.check_mappings(said.topic_queue_mapping_info_map)

@@ -104,9 +104,7 @@ class TopicTable:
         if kept + said > _MAX_MAPPED:
             known = sum(1 + len(one.curr_id_map) for name in mappings for one in self._mappings.get(name, {}).values())
             if kept - known + said > _MAX_MAPPED:
-                raise RemotingCommandError(
-                    f"mappings of {kept} queues of static topics are kept, and no more are taken"
-                )
+                raise RemotingCommandError(f"mappings of {kept} queues of static topics are kept, which is the maximum")
 
     def put_mappings(self, mappings: dict[str, TopicQueueMappingInfo]) -> None:
         """Add the mappings of static topics. Old ones stay, because a broker sends them only when they change."""

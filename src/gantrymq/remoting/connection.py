@@ -286,7 +286,7 @@ class PendingRequests(Generic[T]):
         return everybody
 
 
-_REMOTING_ONLY = "this port speaks RocketMQ's remoting protocol alone"
+_REMOTING_ONLY = "this port speaks only RocketMQ's remoting protocol"
 _HTTP = f"HTTP was spoken; {_REMOTING_ONLY}"
 _HTTP_METHODS = (b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"TRACE ", b"CONNECT ")
 _REDIS = f"Redis was spoken; {_REMOTING_ONLY}"
@@ -301,7 +301,7 @@ _FIRST_BYTES = (
     (b"PROXY ", "the PROXY protocol was spoken, which is not read here: turn it off at the load balancer"),
     (b"\r\n\r\n\0\r\nQ", "the PROXY protocol was spoken, which is not read here: turn it off at the load balancer"),
     (b"\x16\x03", "TLS was spoken where it is off"),
-    (b"\x15\x03", "a TLS alert came: the other end ended a TLS handshake"),
+    (b"\x15\x03", "the peer sent a TLS alert and ended the TLS handshake"),
 )
 _MQTT = b"\0\4MQTT"
 _KAFKA_API_VERSIONS, _KAFKA_NEWEST_VERSION = b"\0\x12\0", 16

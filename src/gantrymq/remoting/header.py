@@ -119,7 +119,7 @@ def _parse(field: _Field, text: str) -> str | int | bool:
     try:
         return parse_number(text, field.limit)
     except ValueError:
-        raise RemotingCommandError(f"the custom field <{field.name}> is no number it could be: {text[:64]!r}") from None
+        raise RemotingCommandError(f"the custom field <{field.name}> is not a valid number: {text[:64]!r}") from None
 
 
 def _text(value: Any) -> str:

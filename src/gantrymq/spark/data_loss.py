@@ -10,8 +10,8 @@ from gantrymq.spark.plan.origin import Extents, Offsets, QueueExtent, Resets
 
 _LOGGER = logging.getLogger(__name__)
 _SHOWN = 5
-_GO_ON = "retention was quicker, or the store was recreated; failOnDataLoss=false goes on behind it"
-_READ_AGAIN = "onQueueReset=earliest reads such a queue from its first message, latest what comes from now on"
+_GO_ON = "retention was quicker, or the store was recreated; failOnDataLoss=false continues after it"
+_READ_AGAIN = "onQueueReset=earliest reads such a queue from its first message, latest only new messages"
 
 
 class DataLossError(GantrymqError):
@@ -38,7 +38,7 @@ def within(offsets: Offsets, extents: Extents, *, fail: bool) -> Offsets:
             losses.append(f"{key}: {missing(offset, extent.min_offset)}")
             moved[key] = extent.min_offset
         elif offset > extent.max_offset:
-            ends = f"offset {offset} was read up to, but the queue ends at {extent.max_offset}"
+            ends = f"offset {offset} was expected, but the queue ends at {extent.max_offset}"
             losses.append(f"{key}: {ends}; {missing(extent.max_offset, offset)}")
             moved[key] = extent.max_offset
     report(losses, fail=fail)
@@ -50,18 +50,18 @@ def report(losses: list[str], *, fail: bool, allowed_by: str = "failOnDataLoss=f
     if losses and fail:
         raise DataLossError(losses)
     for loss in losses:
-        _LOGGER.warning("%s, going on behind: %s", allowed_by, loss)
+        _LOGGER.warning("%s, continuing after: %s", allowed_by, loss)
 
 
 def missing(low: int, high: int) -> str:
     """The text for lost messages with the offsets from ``low`` to before ``high``."""
-    return f"the messages at offsets {low} to {high - 1} are gone"
+    return f"the messages at offsets {low} to {high - 1} are missing"
 
 
 def replaced(end: int) -> str:
     """The text for a queue whose messages before the offset ``end`` are not those that were read."""
     return (
-        f"the queue was recreated, or its log was cut and written again: the messages in front of offset {end} are not "
+        f"the queue was recreated, or its log was truncated and rewritten: the messages before offset {end} are not "
         "those that were read"
     )
 
@@ -69,8 +69,7 @@ def replaced(end: int) -> str:
 def ends_before(offset: int, extent: QueueExtent) -> str:
     """The text for a queue that ends before ``offset``, up to which it was read."""
     return (
-        f"offset {offset} was read up to, but the queue ends at {extent.max_offset}: it was recreated, or its log was "
-        "cut"
+        f"offset {offset} was expected, but the queue ends at {extent.max_offset}: it was recreated, or its log was cut"
     )
 
 
@@ -86,7 +85,7 @@ def settle_resets(resets: Resets, extents: Extents, policy: str) -> Offsets:
         extent = extents.get(key) or QueueExtent(0, 0)
         moved[key] = extent.min_offset if policy == "earliest" else extent.max_offset
         _LOGGER.warning(
-            "onQueueReset=%s: %s: %s; old messages that were not read are gone, it is read from offset %d on",
+            "onQueueReset=%s: %s: %s; old messages that were not read are lost, reading continues at offset %d",
             *(policy, key, reason, moved[key]),
         )
     return moved

@@ -260,7 +260,7 @@ def _readable_names(location: Location) -> list[str] | None:
     try:
         return _names(location)
     except StorePermissionError as error:
-        _LOGGER.warning("passed over: %s", error)
+        _LOGGER.warning("skipped: %s", error)
         return None
 
 

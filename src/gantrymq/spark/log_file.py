@@ -274,7 +274,7 @@ def require_retention(error: NotThereError, planned: Location, base: int, end: L
     if files[0] <= base:
         raise StoreError(
             str(log / offset_name(base)),
-            f"is missing on host {host} though {offset_name(files[0])} in front of it is there, so that retention did "
+            f"is missing on host {host} although {offset_name(files[0])} before it exists, so retention did "
             "not delete it; compare this directory with the driver's, then run the query again",
         ) from error
     if end is not None:

@@ -105,9 +105,9 @@ def plain(name: str, text: str) -> str:
 def writer(name: str, text: str) -> str:
     """The name of a writer, for the ledger."""
     if is_made_up(plain(name, text)):
-        raise ConfigError(name, text, "another name: the ledger keeps none of this form")
+        raise ConfigError(name, text, "another name: names of this form are reserved")
     if not has_file_name(text):
-        raise ConfigError(name, text, "another or a shorter name: no file of the ledger can be called so")
+        raise ConfigError(name, text, "another or a shorter name: the ledger cannot have a file of this name")
     return text
 
 

@@ -127,7 +127,7 @@ def _check_origin(given: dict[str, tuple[str, str]]) -> None:
     if "path" in given and "tls" in given:
         raise ConfigError(given["tls"][0], "…", "only with nameserver: files need no TLS")
     if "nameserver" in given and "broker_name" in given:
-        raise ConfigError(*given["broker_name"], "only with path: a cluster says itself how its brokers are called")
+        raise ConfigError(*given["broker_name"], "only with path: a cluster knows the names of its brokers")
 
 
 _ONE_OF = ("subscribe", "subscribe_pattern", "assign")
@@ -171,7 +171,7 @@ def _check_kind(values: dict[str, Any], given: dict[str, tuple[str, str]], *, st
                 raise ConfigError(*given[field], "not in a stream, which has no end")
         report_idle(given, ("filter_pushdown",), "Spark pushes no filters into a stream")
         if "min_offsets_per_trigger" not in given:
-            report_idle(given, ("max_trigger_delay_ms",), "a stream waits for minOffsetsPerTrigger alone")
+            report_idle(given, ("max_trigger_delay_ms",), "a stream waits only for minOffsetsPerTrigger")
         return
     report_idle(given, _OF_STREAMS, "a batch is read as a whole")
     for field, word, number in (("starting_offsets", "latest", LATEST), ("ending_offsets", "earliest", EARLIEST)):

@@ -201,7 +201,7 @@ def parse_config(raw: bytes) -> dict[str, Any]:
     """Parse a file of ``config/`` as fastjson2 does. Raises ValueError if it holds no JSON object."""
     value = fastjson.loads_edited(raw.decode("utf-8"), no_number=_no_number)
     if not isinstance(value, dict):
-        raise ValueError("it holds something else than an object")
+        raise ValueError("it is not a JSON object")
     return value
 
 
@@ -246,10 +246,10 @@ class ConfigFile:
         try:
             found = self.read(lambda value: require_tables(self.path.name, value))
         except UnusableFileError as error:
-            _LOGGER.warning("%s cannot be used (%s): the store goes on without it", self.path, error.reason)
+            _LOGGER.warning("%s cannot be used (%s): the store continues without it", self.path, error.reason)
             return {}
         if self.refused:
-            instead = "its .bak is taken" if found is not None else "there is no .bak, and the store goes on without it"
+            instead = "its .bak is used" if found is not None else "there is no .bak, so the store continues without it"
             _LOGGER.warning("%s cannot be used (%s): %s", self.path, self.refused, instead)
         return found or {}
 

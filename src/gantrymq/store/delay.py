@@ -82,7 +82,7 @@ class ScheduleMessageService:
         kept = self._file.load()
         self._version: dict[str, Any] | None = kept.get("dataVersion")
         for problem in table_problems(DELAY_OFFSET, kept):
-            _LOGGER.warning("%s: %s; it is corrected, or passed over", self._file.path, problem)
+            _LOGGER.warning("%s: %s; it is corrected or ignored", self._file.path, problem)
         table = kept.get("offsetTable", {})
         offsets: dict[int, int] = {}
         for text, offset in table.items() if isinstance(table, dict) else ():
@@ -138,7 +138,7 @@ class ScheduleMessageService:
         if not is_topic_storable(topic) or queue_id < 0:
             return True
         if self._is_deleted(topic, message.phy_offset):
-            text = "the delayed message at offset %d is not delivered, for its topic %s was deleted"
+            text = "the delayed message at offset %d is not delivered, because its topic %s was deleted"
             _LOGGER.info(text, message.phy_offset, topic)
             return True
         due = message_for_queue(message, topic, queue_id, message.properties)

@@ -46,7 +46,7 @@ class DeletedTopics:
         self._file = ConfigFile(fs, paths.config / DELETED_TOPICS)
         kept = self._file.load()
         for problem in table_problems(DELETED_TOPICS, kept):
-            _LOGGER.warning("%s: %s; passed over: messages of that topic may come back", self._file.path, problem)
+            _LOGGER.warning("%s: %s; ignored: messages of that topic may reappear", self._file.path, problem)
         self._deletions = {
             topic: deletion
             for topic, deletion in _read(kept).items()
@@ -89,6 +89,6 @@ def _read(kept: Mapping[str, object]) -> dict[str, _Deletion]:
 def _is_certain(topic: str, deletion: _Deletion, record_at: RecordAt) -> bool:
     if record_at(deletion.last_offset) == (topic, deletion.end_offset):
         return True
-    text = "topic %s was deleted, but its last message is no longer at offset %d of the log: older ones may come back"
+    text = "topic %s was deleted, but its last message is no longer at offset %d of the log: older ones may reappear"
     _LOGGER.warning(text, topic, deletion.last_offset)
     return False

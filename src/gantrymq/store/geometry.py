@@ -27,9 +27,7 @@ from gantrymq.store.paths import StorePaths, offset_files
 from gantrymq.store.queue.queue_listing import queue_directories
 
 INDEX_KEYS = ("maxHashSlotNum", "maxIndexNum")
-UNFINISHED_SALVAGE = (
-    "holds what an interrupted salvage has left, not a whole store; run gantrymq store salvage into it again"
-)
+UNFINISHED_SALVAGE = "is the unfinished result of an interrupted salvage; run gantrymq store salvage into it again"
 _WORDS_AN_ENTRY = ENTRY_SIZE // SLOT_SIZE
 _SAMPLED_ENTRIES = 4096
 _SAMPLED_FIRST = 64  # for the configured pair: each entry costs one or two pages of the file

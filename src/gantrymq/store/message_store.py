@@ -520,7 +520,7 @@ class MessageStore(WritingStore):
         with self._put_lock:
             self._catch_up(deadline_s)
             if self.dispatch_behind_bytes:
-                raise StoreBehindError(self._paths.root, "dispatching is behind, so no queue can go now: try again")
+                raise StoreBehindError(self._paths.root, "the dispatch is behind, so no queue is deleted: try again")
             gone = self._queues_with_messages(topic)
             if gone:  # recorded first: after a kill in between some queues would stay
                 newest, end = max(gone, key=lambda queue: queue.max_physic_offset), self._log.wrote_offset
@@ -549,7 +549,7 @@ class MessageStore(WritingStore):
         """Wait until the log is on the disk up to ``end_offset``. Raises StoreBehindError at the deadline."""
         while self._log.queue.flushed_where < end_offset:
             if self._clock.monotonic_s() >= deadline_s:
-                raise StoreBehindError(self._paths.root, "the log is not flushed, so no queue can go now: try again")
+                raise StoreBehindError(self._paths.root, "the log is not flushed, so no queue is deleted: try again")
             self._ask_for_flush()
             time.sleep(_CATCH_UP_STEP_S)
 

@@ -137,7 +137,7 @@ class StorePaths:
         if not config.store_path_root_dir or not other.is_dir() or other.resolve() == self.root.resolve():
             return
         if any(not Path(os.path.realpath(path)).is_relative_to(self.root.resolve()) for path in self.elsewhere):
-            allowed = f"it is for the store {other} (storePathRootDir), not for {self.root}; to use it all the same "
+            allowed = f"it is for the store {other} (storePathRootDir), not for {self.root}; to use it anyway "
             allowed += f"set storePathRootDir={self.root}"
             raise ConfigError("storePathCommitLog", config.store_path_commit_log, allowed)
 

@@ -60,7 +60,7 @@ class ExportSelection:
         """Raise ConfigError for offsets without exactly one topic and queue, and for a begin at or after the end."""
         has_offsets = self.from_offset is not None or self.to_offset is not None
         if has_offsets and (self.queue_id is None or self.topics is None or len(self.topics) != 1):
-            raise ConfigError("--from/--to", "", "together with one --topic and --queue, whose offsets they are")
+            raise ConfigError("--from/--to", "", "only with one --topic and one --queue")
         if self.begin_ms is not None and self.end_ms is not None and self.begin_ms >= self.end_ms:
             raise ConfigError("--begin", self.begin_ms, f"before --end, which is {self.end_ms}")
 

@@ -67,7 +67,7 @@ from gantrymq.tools.repair.result_directory import most_unit_bytes, require_room
 STEP = "Rebuilding"
 _NO_ROOM = "make room there, or let `gantrymq store salvage` make a store on another disk"
 _MOST_ROUNDS = 4
-ANOTHER_OFFSET = "that it has another queue offset"
+ANOTHER_OFFSET = "another queue offset"
 
 
 @dataclass(slots=True)
@@ -374,7 +374,7 @@ class _Rebuild:
         self._queues.look_for_foreign(extent)
         stop = self._next_stop(order, built)
         if stop is not None:
-            text = f"behind the damage at {stop.start}, where the next start cuts the log; store salvage keeps it"
+            text = f"after the damage at {stop.start}, where the next start truncates the log; store salvage keeps it"
             if stop.reason == StopReason.UNREADABLE:
                 text = f"behind {stop.start}, which is unreadable"
                 text += ": the next start refuses the store; store salvage keeps it"

@@ -207,7 +207,7 @@ class Verification:
 
     def _unlisted(self) -> Iterator[Finding]:
         for path in self._listed.roots():
-            text = f"the disk does not give back which files are in the directory: {self._listed.unlisted[path]}"
+            text = f"the disk cannot list the directory: {self._listed.unlisted[path]}"
             text += "; mount or repair the disk" if path in self._paths.commit_logs else f"; {SALVAGE}"
             yield Finding(Kind.FILE_UNREADABLE, self._paths.name_of(path), text)
 
@@ -313,16 +313,14 @@ class Verification:
     def _see_index_names(self, files: IndexFiles, unreadable: Collection[Finding]) -> Iterator[Finding]:
         root = self._paths.root
         for entry in files.others:
-            text = "is no index file; RocketMQ and gantrymq leave it alone"
+            text = "is not an index file; RocketMQ and gantrymq ignore it"
             yield Finding(Kind.FOREIGN_FILE, (files.directory / entry.name).relative_to(root), text, Level.NOTE)
         for entry in files.odd:
-            text = f"is {entry.size_bytes} bytes long, the others {files.size_bytes}; {_RECOVER} makes it again"
+            text = f"is {entry.size_bytes} bytes long, the others {files.size_bytes}; {_RECOVER} rebuilds it"
             level = Level.DAMAGE if entry.size_bytes else Level.NOTE  # a kill leaves an empty new file
             yield Finding(Kind.FILE_SIZE, (files.directory / entry.name).relative_to(root), text, level)
         if files.names and not files.is_readable and not unreadable:
-            text = (
-                "no number of slots and entries explains the index files; maxHashSlotNum and maxIndexNum may be given"
-            )
+            text = "no number of slots and entries explains the index files; set maxHashSlotNum and maxIndexNum"
             yield Finding(Kind.INDEX_HEADER, files.directory.relative_to(root), text)
 
     def _index_names(
@@ -334,7 +332,7 @@ class Verification:
             names = names[: count_kept(self._fs, files, decode_checkpoint(checkpoint or b"").index_msg_timestamp_ms)]
             count = len(files.names) - len(names)
             if count:
-                text = f"{count} of {len(files.names)} index files are in doubt; {_RECOVER} fills them again"
+                text = f"{count} of {len(files.names)} index files may be wrong; {_RECOVER} rebuilds them"
                 path = files.directory.relative_to(self._paths.root)
                 findings.append(Finding(Kind.INDEX_WILL_BE_REBUILT, path, text, Level.NOTE, count=count))
         if (files.names and not files.is_readable) or not (files.names or self._config.message_index_enable):

@@ -260,4 +260,4 @@ def _tell(one: _Waiting, result: PutMessageResult | None, busy: str | None) -> N
     try:
         one.done(result, busy)
     except Exception:
-        log.exception("the answer to a send could not be given")
+        log.exception("the answer to a send could not be sent")

@@ -75,7 +75,7 @@ class BrokerAdminProcessor:
             async with self._writing:
                 await asyncio.get_running_loop().run_in_executor(None, self._config.keep, entries)
         except (GantrymqError, OSError) as error:
-            return request.response(ResponseCode.SYSTEM_ERROR, f"in force, but gone with the next start: {error}")
+            return request.response(ResponseCode.SYSTEM_ERROR, f"in effect, but not saved for the next start: {error}")
         if _PERMISSION in entries:
             self._topics.renew()
             await self._outer.settled()

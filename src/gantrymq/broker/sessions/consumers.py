@@ -279,7 +279,7 @@ class ConsumerManager:
             largest = max(self._groups.values(), key=lambda one: one.size_bytes)
             if largest is group or largest.size_bytes <= size_bytes:
                 raise RemotingError(
-                    f"subscriptions of all groups have {MAX_SUBSCRIPTION_BYTES} bytes, as many as may be"
+                    f"subscriptions of all groups have {MAX_SUBSCRIPTION_BYTES} bytes, which is the maximum"
                 )
             for channel in list(largest.channels):
                 self._close(channel, f"subscriptions: those of group {largest.name} take the most memory")

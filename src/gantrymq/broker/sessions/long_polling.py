@@ -226,7 +226,7 @@ class PullRequestHoldService:
         try:
             pull.resume()
         except Exception:  # the other pulls have left the table too, and must be answered
-            log.exception("a pull that waited could not be answered", topic=pull.key[0], queue_id=pull.key[1])
+            log.exception("a held pull could not be answered", topic=pull.key[0], queue_id=pull.key[1])
 
 
 def _in_turn(pulls: list[HeldPull]) -> Iterator[HeldPull]:

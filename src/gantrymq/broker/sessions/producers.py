@@ -103,7 +103,7 @@ class Memberships:
     def _make_room(self, wanted: int) -> None:
         largest = max(self._groups, key=lambda channel: len(self._groups[channel]))
         if len(self._groups[largest]) <= wanted:
-            raise RemotingError(f"{MAX_MEMBERS} members of groups are connected, as many as may be")
+            raise RemotingError(f"{MAX_MEMBERS} members of groups are connected, which is the maximum")
         self._close(largest, f"members of groups: {MAX_MEMBERS} are connected, and it has the most")
         self._leave(largest)
 

@@ -88,7 +88,7 @@ class ConsumerOffsetManager:
 
     def _require_room(self, table: _Table, key: str, queues: int = 1) -> None:
         if not self._has_room(table, key, queues):
-            raise RemotingError(f"{MAX_ENTRIES} queues of groups have an offset, and no more are taken")
+            raise RemotingError(f"{MAX_ENTRIES} queues of groups have an offset, which is the maximum")
 
     def _count(self) -> int:
         tables = (self._offsets, self._pulled)

@@ -128,7 +128,7 @@ def _load(table: Table, file: ConfigFile) -> None:
             if problems:
                 more = len(problems) - 1
                 log.warning(
-                    "a configuration file holds what cannot be true",
+                    "a configuration file has an impossible value",
                     file=file.path.name,
                     first=str(problems[0]),
                     more=more,
@@ -139,10 +139,10 @@ def _load(table: Table, file: ConfigFile) -> None:
     except UnusableFileError as error:
         older = f" to start with {file.path.name}.bak" if file.has_backup else ""
         advice = f"correct it, or move it away{older}"
-        raise StoreError(file.path, f"does not hold its table ({error.reason}); {advice}") from error
+        raise StoreError(file.path, f"does not contain its table ({error.reason}); {advice}") from error
     if file.refused:
         log.error(
-            "a configuration file cannot be used: its .bak is, if there is one",
+            "a configuration file cannot be used: its .bak is used, if there is one",
             file=file.path.name,
             reason=file.refused,
         )

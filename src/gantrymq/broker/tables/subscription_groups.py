@@ -101,7 +101,7 @@ class SubscriptionGroupManager:
         names.require_short("topic", topic)
         is_new = forbidden and topic not in self._forbidden.get(group, ())
         if is_new and sum(map(len, self._forbidden.values())) >= MAX_FORBIDDEN:
-            raise RemotingError(f"{MAX_FORBIDDEN} topics are forbidden to groups, and no more may be")
+            raise RemotingError(f"{MAX_FORBIDDEN} topics are forbidden to groups, which is the maximum")
         topics = self._forbidden.setdefault(group, {})
         old = topics.pop(topic, 0)
         new = old | 1 << index if forbidden else old & ~(1 << index)

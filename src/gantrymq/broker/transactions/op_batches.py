@@ -122,7 +122,7 @@ class OpBatches:
     def _stored(self, queue_id: int, queue: _Queue, result: PutMessageResult | None, busy: str | None) -> None:
         if result is None or not result.is_stored:
             reason = busy if result is None else result.status.value
-            log.warning("an op message cannot be stored, and is put again later", queue=queue_id, reason=reason)
+            log.warning("an op message cannot be stored, and is retried later", queue=queue_id, reason=reason)
             self._take_back(queue)
             return
         queue.writing.clear()

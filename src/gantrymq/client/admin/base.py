@@ -125,7 +125,7 @@ class AdminBase:
         data = [info.broker_addr_table[name] for name in sorted(names) if name in info.broker_addr_table]
         masters = [one.broker_addrs[MASTER_ID] for one in data if MASTER_ID in one.broker_addrs]
         if not masters:
-            raise MQClientError("no broker is registered that is a master")
+            raise MQClientError("no master broker is registered")
         return masters
 
     def _name_servers(self) -> list[str]:

@@ -139,5 +139,5 @@ def _properties(code: RequestCode) -> Call[dict[str, str]]:
 def _text(settings: Mapping[str, str]) -> bytes:
     for key, value in settings.items():
         if not key or any(letter in f"{key}{value}" for letter in "\r\n"):
-            raise MQClientError(f"{key}={value!r} is no setting")
+            raise MQClientError(f"{key}={value!r} is not a setting")
     return encode_utf8("".join(f"{key}={value}\n" for key, value in settings.items()))

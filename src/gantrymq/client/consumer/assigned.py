@@ -221,7 +221,7 @@ class AssignedQueues:
     async def _lock_and_begin(self, queue: ProcessQueue) -> int | None:
         if self._locks is not None and not await self._locks.lock([queue]):
             if self._told.is_due(queue.queue, "locked"):
-                log.info("a queue is locked by another", queue=str(queue.queue))
+                log.info("a queue is locked by another consumer", queue=str(queue.queue))
             return None
         try:
             self._offsets.forget(queue.queue)

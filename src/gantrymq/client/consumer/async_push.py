@@ -172,7 +172,7 @@ class AsyncPushConsumer:
             self._member.subscribe(self._member.retry_topic, "*")
         self._started_ms = self._clock.now_ms()
         if not self._member.topics() - {self._member.retry_topic}:
-            log.warning("a consumer is started that has subscribed to nothing yet", group=self._member.group)
+            log.warning("a consumer without a subscription is started", group=self._member.group)
         for topic in list(self._member.subscriptions):
             await self._find_route(topic)
         await self._member.check_filters()

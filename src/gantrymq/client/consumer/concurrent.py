@@ -81,7 +81,7 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
                     break
                 if not await self._context.send_back.back(message, FIRST_DELAY_LEVEL):
                     break
-                log.warning("a listener takes too long: its message will come again", msg_id=message.msg_id)
+                log.warning("a listener takes too long: its message will be redelivered", msg_id=message.msg_id)
                 if queue.first() is message:
                     self._settle(queue, [message])
 
@@ -115,7 +115,7 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
             succeeded = len(batch) if context.ack_index is None else max(0, min(context.ack_index + 1, len(batch)))
         self._context.count(queue, batch, succeeded)
         if queue.dropped:
-            log.info("a queue was given up while a listener worked", queue=str(queue.queue))
+            log.info("a queue was released while a listener was running", queue=str(queue.queue))
         elif succeeded == len(batch):
             self._settle(queue, batch)
         elif not self._context.member.is_clustering:

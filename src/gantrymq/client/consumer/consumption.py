@@ -136,11 +136,11 @@ class ConsumptionByListener(Generic[C, S]):
 
     async def _close_listening(self) -> None:
         if not await self._listening.close(self._wait_s):
-            log.warning("listeners still work: their messages will come again", group=self._context.member.group)
+            log.warning("listeners still run: their messages will be redelivered", group=self._context.member.group)
 
     async def _close_excused(self) -> None:
         if not await self._listening.close_excused(self._wait_s):
-            log.warning("a listener that closed its consumer still works", group=self._context.member.group)
+            log.warning("a listener that closed its consumer is still running", group=self._context.member.group)
 
 
 def log_failure(messages: Sequence[ReceivedMessage], error: BaseException) -> None:

@@ -192,7 +192,7 @@ class LocalFileOffsetStore(_OffsetsInMemory):
             except (OSError, ValueError, GantrymqError) as error:
                 if self._told.is_due("write"):
                     log.warning(
-                        "offsets of broadcasting are in memory alone", path=str(self._path), reason=_reason(error)
+                        "offsets of broadcasting are only in memory", path=str(self._path), reason=_reason(error)
                     )
                 if wait:
                     raise MQClientError(f"{self._path}: {_reason(error)}") from error

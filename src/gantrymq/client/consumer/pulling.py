@@ -96,7 +96,7 @@ class Puller:
         self._told.is_over(queue.queue)
         if pulled.status is PullStatus.OFFSET_ILLEGAL:
             target = await self._target(queue.queue, offset, pulled)
-            log.warning("a queue goes on elsewhere", queue=str(queue.queue), offset=target)
+            log.warning("a queue continues at another offset", queue=str(queue.queue), offset=target)
             return target if await self._owner.moved(queue, target) else None
         limit = self._member.config.max_decompressed_body_size
         messages = list(pulled_messages(pulled, queue.queue, wanted, limit))

@@ -441,7 +441,7 @@ class Channel(asyncio.Protocol):
         unread_bytes = self.unread_bytes
         if unread_bytes > MAX_UNREAD_BYTES:
             said = self._shared.log if self._shared is not None else log
-            said.warning("channel cut off: it does not read", address=self.address, unread_bytes=unread_bytes)
+            said.warning("channel closed: the peer does not read", address=self.address, unread_bytes=unread_bytes)
             self.abort()
         elif self._shared is not None:
             self._shared.unread.note(self, unread_bytes, out_bytes)
@@ -476,7 +476,7 @@ class Channel(asyncio.Protocol):
 
     def _refuse(self, reason: str) -> None:
         said = self._shared.log if self._shared is not None else log
-        said.warning("channel closed: what came is no command", address=self.address, reason=reason)
+        said.warning("channel closed: the received bytes are not a command", address=self.address, reason=reason)
         self.abort()
 
     def _answered(self, command: RemotingCommand) -> None:

@@ -183,7 +183,7 @@ def _sections(rows: Mapping[str, Rows]) -> list[dict[str, Any]]:
         _section("When it came", "", shown["times"], []),
         _section(
             "What it is tagged with",
-            "Consumers filter by tags; what most messages have is no filter.",
+            "Consumers filter by tags. A tag that most messages have filters little.",
             shown["tags"],
             [],
         ),

@@ -74,9 +74,9 @@ def _first_since(
         none_as_new = extent.min_offset < extent.max_offset <= found[key]
         if none_as_new and options.starting_offsets_by_timestamp_strategy == "error":
             allowed = (
-                f"a time at or before the last message of {key}; startingOffsetsByTimestampStrategy=latest goes on"
+                f"a time at or before the last message of {key}; startingOffsetsByTimestampStrategy=latest continues"
             )
-            raise ConfigError(name, times[key], f"{allowed} with what comes")
+            raise ConfigError(name, times[key], f"{allowed} with new messages")
     return found
 
 

@@ -88,7 +88,7 @@ def answers(
             answered_to = answer.end if answer.is_joined or answer.begin < answer.end else -1
             yield answer
     except StoreError as error:
-        _LOGGER.warning("keys are sought in the log: %s", error)
+        _LOGGER.warning("keys are searched in the log: %s", error)
 
 
 def _local_files(reader: StoreReader, root: Path) -> Iterator[_IndexFile]:

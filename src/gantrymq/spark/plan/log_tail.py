@@ -75,7 +75,7 @@ class LogTail:
     def refresh(self) -> None:
         """Read the new records. Raises LogChangedError if the log is not a continuation of what was read."""
         if self._read_mark() != self._mark:
-            raise LogChangedError(str(self._directory), f"is not what it was in front of {self.end}")
+            raise LogChangedError(str(self._directory), f"has changed before offset {self.end}")
         while self._read_file():
             pass
         self._mark = self._read_mark()

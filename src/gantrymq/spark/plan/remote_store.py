@@ -127,7 +127,7 @@ class RemoteStore:
         self._end = files[-1].begin + files[-1].size_bytes if files else 0
         self.consume_queues = list(self._queues())
         if files and not self.consume_queues and message_at(location / COMMIT_LOG, self.log.file_size, self._begin):
-            reason = "has no queue, though the log holds messages; copy the store as a whole, or `store rebuild` it"
+            reason = "has no queue, although the log has messages; copy the store as a whole, or `store rebuild` it"
             raise StoreError(str(location / CONSUME_QUEUE), reason)
         self.max_phy_offset = self._log_end()
 

@@ -44,7 +44,7 @@ def declared_queues(store: Location) -> Iterator[tuple[str, int]]:
     try:
         topics = decode_body(TopicConfigSerializeWrapper, raw).topic_config_table
     except RemotingCommandError as error:
-        _LOGGER.warning("%s tells no queues: %s", file, error)
+        _LOGGER.warning("%s cannot list its queues: %s", file, error)
         return
     for topic, config in topics.items():
         if config.perm & PERM_READ:
@@ -95,8 +95,8 @@ class StoreOrigin:
             view.has_lost_ends = False
             for key, queue in self._found.items():
                 if key.broker == broker and view.location.uri is None and (doubt := view.doubt_of(queue)):
-                    _LOGGER.warning("%s: %s; `gantrymq store verify` tells, `store rebuild` restores it", key, doubt)
-            ends = f"the log in {view.location} ends at physical offset {view.end}, in front of them"
+                    _LOGGER.warning("%s: %s; `gantrymq store verify` shows it, `store rebuild` restores it", key, doubt)
+            ends = f"the log in {view.location} ends at physical offset {view.end}, before them"
             lost = view.lost_ends()
             losses = [
                 f"{key}: {missing(gone.start, gone.stop)}: {ends}"
@@ -147,7 +147,7 @@ class StoreOrigin:
             raise NotAStoreError(
                 ",".join(self._options.path),
                 f"has no store of broker {', '.join(gone)}, which this query has read (there: {found}); mount it, give "
-                f"brokerName={gone[0]} if its directory was renamed, or retiredBrokers={gone[0]} if it was given up",
+                f"brokerName={gone[0]} if its directory was renamed, or retiredBrokers={gone[0]} if it was retired",
             )
 
     def marks(self, offsets: Offsets, before: Marks) -> Marks:

@@ -182,7 +182,7 @@ class StoreView:
             )
         try:
             if files[:1] != self._files[:1] or self._tail.records > _MOST_TAIL_RECORDS:
-                raise LogChangedError(str(self._log), "begins elsewhere now")
+                raise LogChangedError(str(self._log), "begins at another offset now")
             self._tail.refresh()
             self._files = files
             self._take_tail()
@@ -255,7 +255,7 @@ class StoreView:
         for key, queue in self._tail.queues.items():
             view = self.queues.get(key) or self.queues.setdefault(key, QueueView(*key, None))
             if not view.take_tail(queue.first_offset, queue.phy_offsets):
-                where = f"topic {key[0]}, queue {key[1]} does not go on where it ended"
+                where = f"topic {key[0]}, queue {key[1]} does not continue where it ended"
                 error = LogChangedError(str(self._log), where)
                 if queue.first_offset < view.max_offset:
                     error.queue = key
@@ -454,7 +454,7 @@ class StoreView:
 
 
 def _unread(start: int, piece: LogPiece) -> str:
-    return f"the records at physical offsets {start} to {piece.stop - 1} are gone"
+    return f"the records at physical offsets {start} to {piece.stop - 1} are missing"
 
 
 def open_reader(location: Location, *, skips_lost: bool = False) -> StoreReader | RemoteStore:

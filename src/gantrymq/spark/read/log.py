@@ -32,7 +32,7 @@ BATCH_RECORDS = 16_384
 CHUNK_BYTES = 4 << 20
 
 _QUEUES_SHOWN = 3
-_AUDITED = "the log is damaged there: see `gantrymq store verify`; failOnDataLoss=false goes on without them"
+_AUDITED = "the log is damaged there: see `gantrymq store verify`; failOnDataLoss=false continues without them"
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -177,7 +177,7 @@ class _PieceReader:
         if not right.all():
             wrong = batch.row(codes.POS)[~right] + batch.base
             more = f"; so do {len(wrong) - 1} more, up to offset {int(wrong[-1])}" if len(wrong) > 1 else ""
-            self._lose(CorruptRecordError(path, int(wrong[0]), f"it says that it lies elsewhere{more}"))
+            self._lose(CorruptRecordError(path, int(wrong[0]), f"it names another physical offset{more}"))
             batch = batch.take(right)
         return self._audited(batch) if self._audit is not None and batch.count else batch
 
@@ -196,7 +196,7 @@ class _PieceReader:
         found = next_record(source, position + 1).position
         found = source.size if found is None else found
         _LOGGER.warning(
-            "failOnDataLoss=false, going on behind: %s; passed over are the physical offsets %d to %d",
+            "failOnDataLoss=false, continuing after: %s; the physical offsets %d to %d are skipped",
             *(error, source.base + position, source.base + found - 1),
         )
         return found
@@ -204,4 +204,4 @@ class _PieceReader:
     def _lose(self, error: StoreError) -> None:
         if self._fail:
             raise error
-        _LOGGER.warning("failOnDataLoss=false, going on behind: %s", error)
+        _LOGGER.warning("failOnDataLoss=false, continuing after: %s", error)

@@ -106,7 +106,7 @@ class _SliceReader:
                 yield self._batch(chunk, count)
             if code not in (codes.STOP_RANGE, codes.STOP_FULL):
                 at = int(self._columns[codes.PHY_OFFSET, count - 1]) if count else -1
-                reason = f"the broker sent what is no record, behind the message at physical offset {at}"
+                reason = f"the broker sent bytes that are not a record, after the message at physical offset {at}"
                 return self._lose(StoreError(_shown(self._wanted), reason))
             position = stop
 
@@ -142,12 +142,12 @@ class _SliceReader:
 
     def _lost(self, low: int, high: int) -> None:
         high = min(high, self._wanted.high)
-        report([f"{_shown(self._wanted)}: the messages at offsets {low} to {high - 1} are gone"], fail=self._fail)
+        report([f"{_shown(self._wanted)}: the messages at offsets {low} to {high - 1} are missing"], fail=self._fail)
 
     def _lose(self, error: GantrymqError) -> None:
         if self._fail:
             raise error
-        _LOGGER.warning("failOnDataLoss=false, going on behind: %s", error)
+        _LOGGER.warning("failOnDataLoss=false, continuing after: %s", error)
 
 
 def _says_gone(error: MQBrokerError) -> bool:

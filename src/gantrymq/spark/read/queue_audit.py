@@ -193,7 +193,7 @@ class _Queue:
         other = self._record(named)
         if other is None or other.queue_offset != offset or not self._has(other):
             return None
-        return f"it says that it is offset {offset} of {self}, which lies at {named}"
+        return f"it names offset {offset} of {self}, which is at {named}"
 
     def missing(self, bounds: Bounds) -> Iterator[tuple[int, int]]:
         """Ranges of offsets within ``bounds`` whose messages belong to this run and are not among its records."""
@@ -288,7 +288,7 @@ class _Queue:
 
 
 def _gone(low: int, high: int) -> str:
-    return f"the messages at offsets {low} to {high - 1} are not where their queue says"
+    return f"the messages at offsets {low} to {high - 1} are not at the positions in their queue"
 
 
 class _Segment(NamedTuple):

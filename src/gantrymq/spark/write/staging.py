@@ -115,7 +115,7 @@ def require_staged(store: Path, app: str, batch: int, files: Iterable[Path]) -> 
         if not path.exists():
             raise StoreError(
                 store,
-                f"{path.relative_to(store)} is gone: the rows of batch {batch} of {app} cannot be put. Does the host "
+                f"{path.relative_to(store)} is missing: rows of batch {batch} of {app} cannot be put. Does the host "
                 "of each executor have this store under this path?",
             )
         for _ in staged_tables([path]):

@@ -181,7 +181,7 @@ def _all_staged(options: WriteOptions, messages: list[WriterCommitMessage | None
         assert options.path is not None
         missing = len(messages) - len(staged)
         raise StoreError(
-            options.path, f"{missing} of {len(messages)} tasks did not say what they staged: nothing is put"
+            options.path, f"{missing} of {len(messages)} tasks did not report what they staged: nothing is stored"
         )
     return staged
 

@@ -109,7 +109,7 @@ class StoreSink:
             raise StoreError(
                 self._path,
                 f"this is batch {batch} of query {query}, but the store has its batches up to {before.batch}: its "
-                "checkpoint is older than that. Bring back the newer checkpoint, or give a new txnAppId to write these "
+                "checkpoint is older than that. Restore the newer checkpoint, or give a new txnAppId to write these "
                 "rows again",
             )
 
@@ -122,7 +122,7 @@ class StoreSink:
         is_same = (batch, rows) == (before.batch, before.rows)
         _LOGGER.log(
             logging.INFO if is_same else logging.WARNING,
-            "%s has %d rows of batch %d of %s already: the %d rows of batch %d, which came again, are left out",
+            "%s has %d rows of batch %d of %s already: the %d rows of batch %d, which were written again, are skipped",
             *(self._path, before.rows, before.batch, app, rows, batch),
         )
 
@@ -195,8 +195,8 @@ def _noting_next_step(ledger: Ledger, files: Sequence[Path]) -> Iterator[None]:
         if ledger.pending() is None:
             raise
         rows = sum(table.num_rows for table in staged_tables(files))
-        what = f"{rows} rows were begun to be put, and stay staged: the next commit into this store puts the rest"
-        error.add_note(f"{what}, whoever makes it. A write without txnAppId must not be run again")
+        what = f"{rows} rows were put in part, and stay staged: the next commit into this store, by any writer, puts"
+        error.add_note(f"{what} the rest. Do not run a write without txnAppId again")
         raise
 
 

@@ -82,7 +82,7 @@ class MappedFile:
                 if self._array is None:
                     array = file.map()
                     if len(array) < self.size:
-                        text = "the file was cut short while it was in use: it ends here"
+                        text = "the file was truncated while it was in use, and ends here"
                         raise DiskError(self.path, text, len(array))
                     self._array = array
         return self._array
@@ -225,7 +225,7 @@ class MappedFile:
         try:
             self.file.zero(position, length)
         except (StoreError, OSError) as error:
-            raise SyncFailedError(self.path, f"what was refused may be there: {error}") from error
+            raise SyncFailedError(self.path, f"the rejected record may be in the file: {error}") from error
 
     def append(self, data: bytes | memoryview) -> None:
         """Write ``data`` after the last byte. The caller has checked that there is room. Raises DiskFullError."""

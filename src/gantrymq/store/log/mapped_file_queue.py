@@ -26,7 +26,7 @@ from gantrymq.store.log.mapped_file import PAGE_SIZE, MappedFile, SelectMappedBu
 from gantrymq.store.paths import OffsetFile, StorePaths, offset_files
 
 # The advice in errors and findings about a commit log with missing or damaged files.
-SALVAGE = "`gantrymq store salvage` makes a new store of what is there"
+SALVAGE = "`gantrymq store salvage` makes a new store of the readable part"
 ACCEPT = "--set acceptMissingCommitLog=true"
 
 _DESTROY_AT_ONCE_MS = 0

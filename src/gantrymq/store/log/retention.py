@@ -82,12 +82,12 @@ class DiskSpace:
 
     def _refuse_puts(self, used: float, level: float) -> None:
         if not self.refuses_puts:
-            _LOGGER.warning("messages are refused: the disk use is %.1f %%, above %.1f %%", used, level)
+            _LOGGER.warning("messages are rejected: the disk use is %.1f %%, above %.1f %%", used, level)
         self.refuses_puts = True
 
     def _take_puts(self, used: float, level: float) -> None:
         if self.refuses_puts:
-            _LOGGER.warning("messages are taken again: the disk use is %.1f %%, not above %.1f %%", used, level)
+            _LOGGER.warning("messages are accepted again: the disk use is %.1f %%, not above %.1f %%", used, level)
         self.refuses_puts = False
 
 
@@ -245,7 +245,7 @@ class CleanConsumeQueueService:
 
     def _tell_of(self, queue_files: int, index_files: int, min_offset: int) -> None:
         level = logging.WARNING if self._is_for_space() else logging.INFO
-        text = "retention removed files that point in front of the log, which begins at %d: %d of %s"
+        text = "retention removed files that point before the begin of the log at %d: %d of %s"
         for count, kind in ((queue_files, "consume queues"), (index_files, "the index")):
             if count:
                 _LOGGER.log(level, text, min_offset, count, kind)

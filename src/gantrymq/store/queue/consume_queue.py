@@ -102,7 +102,7 @@ _UNIT = struct.Struct(">qiq")
 _RECOVER_FILES = 3
 _BLANKS_A_LOOK = 16_384
 _OFFSET_SIZE = 8
-REBUILD = "`gantrymq store rebuild` makes the queues again from the commit log"
+REBUILD = "`gantrymq store rebuild` rebuilds the queues from the commit log"
 
 
 class ConsumeQueue:

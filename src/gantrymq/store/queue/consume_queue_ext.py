@@ -34,7 +34,7 @@ _END = b"\xff\xff"
 NO_ADDRESS = 1
 
 
-REBUILD_EXT = "`gantrymq store rebuild` with enableConsumeQueueExt=true makes it again from the commit log"
+REBUILD_EXT = "`gantrymq store rebuild` with enableConsumeQueueExt=true rebuilds it from the commit log"
 
 
 class ConsumeQueueExt:

@@ -111,13 +111,13 @@ def _error(
     if behind:
         count, example = sum(one.end - one.begin for one in behind), behind[0].directory
         queues = f"{len(behind)} consume queues" if len(behind) > 1 else f"consume queue {example.name}"
-        told_by = f"{count} entries of {queues} ({example.parent.name}/{example.name}) point behind it"
+        told_by = f"{count} entries of {queues} ({example.parent.name}/{example.name}) point after it"
     else:
-        told_by = "the checkpoint leads behind that"
+        told_by = "the checkpoint covers more"
     state = "is empty" if is_empty else "is missing"
     reason = f"{state}: the files of the commit log end at {end}, but {told_by}, up to {reached}; "
     reason += "give all directories of the log (storePathCommitLog in the broker.conf, -c), or mount its disk; "
-    reason += "`gantrymq store recover` cuts what leads there, and names the messages; "
+    reason += "`gantrymq store recover` drops these entries, and lists the messages; "
     return MissingLogEndError(path, f"{reason}{ACCEPT} opens the store without them", reached)
 
 

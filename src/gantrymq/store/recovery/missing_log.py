@@ -70,18 +70,18 @@ class MissingBegin(NamedTuple):
         assert self.directory is not None, "else there is a note"
         state = "holds no file of the log" if exists else "does not exist"
         advice = f"is its disk mounted? {ACCEPT} opens the store without it, as with a new directory"
-        return MissingLogBeginError(self.directory, f"{state}, and the log lacks its begin: {self._seen}", advice)
+        return MissingLogBeginError(self.directory, f"{state}, and the log lacks its first files: {self._seen}", advice)
 
     def note(self) -> StoreError:
         """Return the finding to report when the store is opened."""
-        reason = f"is not there: {self._seen}; a full disk or somebody has removed the files, "
+        reason = f"is not there: {self._seen}; the files were removed by hand or for a full disk, "
         return StoreError(self.path, f"{reason}or not all directories of the log are given (storePathCommitLog, -c)")
 
     @property
     def _seen(self) -> str:
         queue = f"{self.queue.parent.name}/{self.queue.name}"
         young = f"its first record is younger than fileReservedTime ({self.hours} hours)"
-        return f"the log begins at {self.begin}, consume queue {queue} has entries in front of that, and {young}"
+        return f"the log begins at {self.begin}, consume queue {queue} has entries before that, and {young}"
 
 
 def missing_begin(
@@ -182,7 +182,7 @@ def log_state(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now
     problems += _wrong_sizes(files, size)
     if (stray := renamed.get(files[-1].offset + size)) is not None:
         name = offset_name(files[-1].offset + size)
-        reason = f"holds the records behind the last file of the log; rename it to {name}, or move it away"
+        reason = f"has the records after the last file of the log; rename it to {name}, or move it away"
         problems.insert(0, MissingLogError(stray, reason))
     else:
         problems += _missing_end(fs, paths, listed, queues, config)
@@ -290,7 +290,7 @@ def _missing_files(
         if after.offset > begin and not (after.offset - begin) % size:
             path = paths.directory_for(begin // size) / offset_name(begin)
             hint = f"{renamed[begin]} holds its records: rename it" if begin in renamed else _BACK
-            hint = f"{hint}; {SALVAGE}; {ACCEPT} goes on without it, as RocketMQ does"
+            hint = f"{hint}; {SALVAGE}; {ACCEPT} continues without it, as RocketMQ does"
             yield MissingFileError(path, (after.offset - begin) // size, begin, after.offset, hint)
 
 
@@ -342,7 +342,7 @@ def _missing_end(
     empty = [path for path in paths.commit_logs if not offset_files(fs, [path])]
     if empty and reached > end:
         reason = f"holds no file of the log, which ends at {end}, but the store says that it reached {reached}; "
-        yield MissingLogError(empty[0], f"{reason}is its disk mounted? {ACCEPT} goes on with what is there")
+        yield MissingLogError(empty[0], f"{reason}is its disk mounted? {ACCEPT} continues with the remaining files")
     elif problem is not None:
         yield problem
 

@@ -162,10 +162,10 @@ class SwapMark:
         if value.get("crc") != mark._crc():
             raise ValueError("its CRC is wrong")
         if not all(-LONG_MAX - 1 <= number <= LONG_MAX for number in mark.checkpoint):
-            raise ValueError("a number of its checkpoint is none")
+            raise ValueError("its checkpoint has an invalid number")
         for source, target, _ in mark.moves:
             if not (_is_in(source, WORK_DIRECTORY) and _is_in(target, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX)):
-                raise ValueError(f"nothing is to be moved from {source!r} to {target!r}")
+                raise ValueError(f"it moves nothing from {source!r} to {target!r}")
         return mark
 
     def _crc(self) -> int:

@@ -38,7 +38,7 @@ from gantrymq.store.paths import offset_files
 
 _CHUNK_UNITS = 20_000
 _WINDOW_BYTES = 64 << 10
-REMEDY = "the next start makes the timer log again from the timer topic"
+REMEDY = "the next start rebuilds the timer log from the timer topic"
 _MOST_MAGIC = 15
 
 

@@ -125,7 +125,7 @@ class TimerRecovery:
 
         ``queue_end`` is the current end of the timer topic's queue; by default its end at the open.
         """
-        _LOGGER.warning("the timer log is made again from the timer topic: %s", reason)
+        _LOGGER.warning("the timer log is rebuilt from the timer topic: %s", reason)
         page = self._checkpoint.page
         end = self._ends.queue_offset if queue_end is None else queue_end
         settled = min(max(page.timer_queue_offset, page.master_timer_queue_offset), end)
@@ -191,7 +191,7 @@ class TimerRecovery:
         if not self._wheel.is_usable and end == self._timer_log.begin:
             return  # no message waits, so a wheel would only take space
         if self._is_wheel_wrong(read_time, end) or self._is_behind(self._slots(read_time, begin, durable)):
-            _LOGGER.warning("the timer wheel is made again from the timer log")
+            _LOGGER.warning("the timer wheel is rebuilt from the timer log")
             found = self._slots(read_time, self._timer_log.begin, end)
             self._wheel.replace(np.array(found, SLOT_DTYPE))
             return

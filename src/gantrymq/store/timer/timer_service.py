@@ -298,7 +298,7 @@ class TimerMessageService:
             self._failed_reads += 1
             if self._failed_reads < _MOST_FAILED_READS:
                 raise
-            _LOGGER.exception("the timer message at offset %d cannot be read, and is passed over", phy_offset)
+            _LOGGER.exception("the timer message at offset %d cannot be read, and is skipped", phy_offset)
             message = None
         self._failed_reads = 0
         return message

@@ -76,7 +76,7 @@ class Kind(Enum):
 
 
 RECOVER = "`gantrymq store recover` writes it again"
-REBUILD_INDEX = "`gantrymq store rebuild --index` makes the index again from the commit log"
+REBUILD_INDEX = "`gantrymq store rebuild --index` rebuilds the index from the commit log"
 
 REMEDIES: Mapping[Kind, str] = {
     Kind.LOG_FILE_MISSING: f"mount or copy it back, or {SALVAGE}",

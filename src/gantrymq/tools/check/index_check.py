@@ -81,8 +81,8 @@ class IndexComparison:
 
 _ENTRIES_AHEAD = 65_536
 _CHAIN_KINDS = {
-    codes.CHAIN_LOOP: (Kind.INDEX_CHAIN_LOOP, "the entry's chain goes on with itself or a newer entry"),
-    codes.CHAIN_BROKEN: (Kind.INDEX_CHAIN_BROKEN, "the entry's chain does not go on with the one before it"),
+    codes.CHAIN_LOOP: (Kind.INDEX_CHAIN_LOOP, "the predecessor of the entry is the entry itself or a newer one"),
+    codes.CHAIN_BROKEN: (Kind.INDEX_CHAIN_BROKEN, "the predecessor of the entry is not the previous entry of its slot"),
     codes.CHAIN_SLOT: (Kind.INDEX_SLOT, "the slot does not name its newest entry"),
 }
 _NO_TIMES = -1
@@ -363,7 +363,7 @@ class IndexCheck:
         )
         more = self.compared.strays.count - len(self.compared.strays.places)
         if more > 0:
-            text = f"{more} more entries are out of place, and were not looked at"
+            text = f"{more} more entries are out of place, and were not compared"
             yield self._finding(Kind.INDEX_ENTRY_NOWHERE, self._files[-1], text, count=more)
         unseen = [one for one in self.compared.unseen if not self._is_excused(*one)]
         if unseen:
@@ -412,7 +412,7 @@ class IndexCheck:
     def _nowhere(self, file: CheckedIndexFile, number: int, entry: IndexEntry) -> None:
         self._excused_hashes.add(entry.key_hash)
         is_behind = entry.phy_offset >= self._log.end_offset
-        text = "points behind the end of the log" if is_behind else "points at no record"
+        text = "points after the end of the log" if is_behind else "points at no record"
         # A recovery that cuts the log leaves the entries in place and only sets the header's end back.
         last = file.entry(file.header.index_count - 1).phy_offset
         is_cut = file.header.end_phy_offset <= entry.phy_offset and file.header.end_phy_offset < last

@@ -40,16 +40,16 @@ def see_foreign_log_files(fs: FileSystem, paths: StorePaths, others: list[Path],
     for problem in duplicates:
         yield Finding(Kind.FOREIGN_FILE, paths.name_of(problem.path), problem.reason)
     for path in sorted(set(others).difference(problem.path for problem in duplicates)):
-        entry, text = entries.get(path), "belongs to no RocketMQ store and stays; "
+        entry, text = entries.get(path), "is not part of a RocketMQ store, and is left alone; "
         place = None
         if entry is None or entry.is_directory:
             text += "a broker starts with it"
         elif not entry.is_special and (place := first_record_offset(fs, path)) is not None:
             begin = place - place % file_size
-            text = f"holds records of the commit log from offset {place} on; `gantrymq store salvage` takes them"
+            text = f"holds records of the commit log from offset {place} on; `gantrymq store salvage` copies them"
             text += f", and a file of {file_size} bytes may be renamed to {offset_name(begin)} where that is missing"
         else:
-            text += "gantrymq starts with it, RocketMQ 5.5.0 does not (an empty one that sorts last it deletes)"
+            text += "gantrymq starts with it, RocketMQ 5.5.0 does not (it deletes an empty one that sorts last)"
         yield Finding(Kind.FOREIGN_FILE, paths.name_of(path), text, Level.NOTE, phy_offset=place)
 
 
@@ -63,7 +63,7 @@ def see_missing_log(fs: FileSystem, paths: StorePaths, config: MessageStoreConfi
         yield Finding(Kind.LOG_MISSING, paths.name_of(note.path), note.reason, Level.NOTE)
 
 
-_OF_BODY = "its body does not have the CRC that the record says"
+_OF_BODY = "its body does not have the CRC that the record names"
 
 
 @dataclass(slots=True)
@@ -154,7 +154,7 @@ class LogCheck:
             if after.base > expected:
                 count = -(-(after.base - expected) // self.file_size)
                 self._mark_bad(expected, after.base)
-                more = f", and {count - 1} more behind it" if count > 1 else ""
+                more = f", and {count - 1} more after it" if count > 1 else ""
                 text = f"missing{more}"
                 place = {"phy_offset": expected, "length_bytes": after.base - expected}
                 path = self._paths.directory_for(expected // self.file_size) / offset_name(expected)
@@ -191,7 +191,7 @@ class LogCheck:
             self._ends.append(fact)
             return []
         if fact.stop is StopReason.UNREADABLE:
-            text = f"the disk does not give these bytes back: {fact.error}; {SALVAGE}"
+            text = f"the disk cannot read these bytes: {fact.error}; {SALVAGE}"
             return [self._range(Kind.FILE_UNREADABLE, fact.path, fact.start, fact.end, text)]
         return [*self._certain(), self._broken(fact.path, fact)]
 
@@ -221,7 +221,7 @@ class LogCheck:
             (facts.findings if row < last else facts.suspects).append(suspect)
         wrong_place = is_right & (columns[codes.PHY_OFFSET] != columns[codes.POS] + batch.base)
         for row in np.flatnonzero(wrong_place).tolist():
-            text = f"the record says that it lies at {columns[codes.PHY_OFFSET, row]}"
+            text = f"the physical offset in the record is {columns[codes.PHY_OFFSET, row]}"
             facts.findings.append(self._record(Kind.RECORD_PHY_OFFSET, path, batch, row, text))
         return facts
 
@@ -242,7 +242,7 @@ class LogCheck:
         if is_torn:
             text = "a sector of its topic or properties was never written"
             return self._record(Kind.RECORD_TORN, path, batch, row, text)
-        text = "the record does not have the CRC that closes it" if closes_with_crc(batch)[row] else _OF_BODY
+        text = "the CRC over the whole record is wrong" if closes_with_crc(batch)[row] else _OF_BODY
         return self._record(Kind.RECORD_CRC, path, batch, row, text)
 
     def _see_blank(self, blank: Blank) -> list[Finding]:
@@ -251,7 +251,7 @@ class LogCheck:
             if blank.offset == self.end_offset:
                 self.end_offset = blank.file.end  # a kill may come before the next file has a record
             return []
-        text = f"the blank at the end says {blank.size_bytes} bytes, {rest} are left"
+        text = f"the blank at the end has {blank.size_bytes} bytes, {rest} are left"
         return [self._range(Kind.BLANK_SIZE, blank.file.path, blank.offset, blank.file.end, text)]
 
     def _certain(self) -> list[Finding]:
@@ -278,14 +278,14 @@ class LogCheck:
         findings = list(self._suspects) if self._is_closed else []
         if self._suspects and not self._is_closed:
             first, last = self._suspects[0], self._suspects[-1]
-            text = f"{len(self._suspects)} torn at the end of the log; `gantrymq store recover` cuts there"
+            text = f"{len(self._suspects)} torn at the end of the log; `gantrymq store recover` truncates the log there"
             tail = self._range(Kind.LOG_TAIL, self._paths.root / first.path, _start(first), _end(last), text)
             findings.append(replace(tail, level=Level.NOTE, count=len(self._suspects)))
         elif self._suspects:
             self.end_offset = _end(self._suspects[-1])
         for end in self._ends:
             if end.written_end > end.offset:
-                text = f"behind the last record: {end.stop.there_is}; `gantrymq store recover` cuts there"
+                text = f"after the last record: {end.stop.there_is}; `gantrymq store recover` truncates the log there"
                 tail = self._range(Kind.LOG_TAIL, end.file.path, end.offset, end.written_end, text)
                 findings.append(replace(tail, level=Level.NOTE))
         return findings

@@ -236,7 +236,7 @@ class QueueCheck:
     def see_files(self, min_offset: int) -> Iterator[Finding]:
         """Report wrong names, wrong sizes and missing files; ``min_offset`` is where the log begins."""
         for path in self._others:
-            text = "is no directory of a queue"
+            text = "is not a directory of a queue"
             yield Finding(Kind.FOREIGN_FILE, path.relative_to(self._root), text, Level.NOTE)
         for queue in self.queues:
             files = queue.files
@@ -261,9 +261,9 @@ class QueueCheck:
             text = f"has the name of a file of the queue; move it away, then {REBUILD}"
             level = Level.DAMAGE
         elif entry.is_directory:
-            text = "belongs to no RocketMQ store and stays; a broker starts with it"
+            text = "is not part of a RocketMQ store, and is left alone; a broker starts with it"
         else:
-            text = "belongs to no RocketMQ store and stays; RocketMQ 5.5.0 does not start, gantrymq does"
+            text = "is not part of a RocketMQ store, and is left alone; RocketMQ 5.5.0 does not start, gantrymq does"
         return self._finding(Kind.FOREIGN_FILE, files.directory / entry.name, text, level=level, **place)
 
     def _stale(self, files: QueueFiles, min_offset: int) -> Iterator[Finding]:
@@ -274,7 +274,7 @@ class QueueCheck:
                 break
             stale += 1
         if stale:
-            text = f"the first {stale} file{'s' * (stale > 1)} of the queue point in front of the log's begin alone"
+            text = f"the first {stale} file{'s' * (stale > 1)} of the queue point only before the begin of the log"
             place = {"topic": files.topic, "queue_id": files.queue_id, "queue_offset": files.first}
             yield self._finding(Kind.QUEUE_MIN_OFFSET_STALE, files.path_of(files.first), text, **place, count=stale)
 
@@ -284,7 +284,7 @@ class QueueCheck:
             files = queue.files
             place = {"topic": files.topic, "queue_id": files.queue_id}
             for (base, begin, end), error in joined(files.unreadable):
-                text = f"the disk does not give back bytes {begin} to {end}: {error}; {REBUILD}"
+                text = f"the disk cannot read bytes {begin} to {end}: {error}; {REBUILD}"
                 first, behind = (base + begin) // UNIT_SIZE, -(-(base + end) // UNIT_SIZE)
                 slots = {"queue_offset": first, "count": behind - first, "length_bytes": end - begin}
                 path = files.directory / offset_name(base)

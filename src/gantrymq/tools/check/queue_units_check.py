@@ -35,20 +35,20 @@ from gantrymq.tools.read.record_lookup import RecordLookup
 _UNITS_AT_ONCE = 16_384
 _NEAR = 8  # the greatest distance of a slot's neighbours
 _WITHOUT_ENTRY = "no entry of the queue points at the record"
-_TAKEN = f"{_WITHOUT_ENTRY}, and another one has its offset, so that a rebuild gives it none; {SALVAGE}"
+_TAKEN = f"{_WITHOUT_ENTRY}, and another record has its queue offset, so a rebuild gives it no entry; {SALVAGE}"
 _RECOVERED_FILES = 3  # ConsumeQueue.recover reads the last three
 _TEXTS = {
-    Kind.RECORD_QUEUE: "the record says another queue or queue offset than the entry that leads to it",
-    Kind.QUEUE_HOLE: "nothing was written into the slot, and the queue goes on behind it",
-    Kind.QUEUE_FILLED: "the slot was filled, as where its message is gone: consumers pass over it",
-    Kind.QUEUE_AHEAD: "points behind the end of the log; `gantrymq store recover` cuts it",
+    Kind.RECORD_QUEUE: "the record names another queue or queue offset than the entry that points to it",
+    Kind.QUEUE_HOLE: "the slot was never written, and entries follow it",
+    Kind.QUEUE_FILLED: "the slot has a filler, as for a lost message: consumers skip it",
+    Kind.QUEUE_AHEAD: "points after the end of the log; `gantrymq store recover` removes it",
     Kind.QUEUE_ENTRY_NOWHERE: "points at no record",
     Kind.QUEUE_ENTRY_OTHER_QUEUE: "points at a record of another queue",
     Kind.QUEUE_ENTRY_ORDER: "points at a record of another offset of the queue",
-    Kind.QUEUE_ENTRY_ANEW: "points at a record of offset 0: perhaps its topic was deleted and created again there",
-    Kind.QUEUE_ENTRY_SIZE: "says another size than its record has",
-    Kind.QUEUE_ENTRY_TAGS_CODE: "has another tags code than its record's tags give",
-    Kind.QUEUE_EXT_ENTRY: "leads to no extended unit of its record",
+    Kind.QUEUE_ENTRY_ANEW: "points at a record of offset 0: its topic may have been deleted and recreated there",
+    Kind.QUEUE_ENTRY_SIZE: "has another size than its record",
+    Kind.QUEUE_ENTRY_TAGS_CODE: "has another tags code than its record",
+    Kind.QUEUE_EXT_ENTRY: "points to no extended unit of its record",
 }
 Verdicts = NDArray[np.object_]  # a Kind, or None if nothing is wrong
 
@@ -115,7 +115,7 @@ class QueueUnitsCheck:
             return replace(record, length_bytes=unit.size_bytes)
         text = _TEXTS[kind]
         if kind is Kind.QUEUE_ENTRY_NOWHERE and self._is_kept(queue, slot):
-            text += f", nor does one say its offset, which a rebuild keeps from being assigned again; {SALVAGE}"
+            text += f", and no record has its queue offset, which a rebuild keeps reserved; {SALVAGE}"
         return Finding(
             kind,
             files.path_of(slot).relative_to(self._root),
@@ -280,7 +280,7 @@ class QueueUnitsCheck:
         more = sum(records.count - len(records.kept) for records in queue.missed)
         behind = [one for one in left if one[0] >= files.end]
         if behind and not self._is_closed:
-            text = "the queue lags behind the log; `gantrymq store recover` puts its entries"
+            text = "the queue lacks its newest entries; `gantrymq store recover` adds them"
             yield self._without(files, Kind.QUEUE_BEHIND, behind[0], len(behind) + more, text, Level.NOTE)
             left, more = [one for one in left if one[0] < files.end], 0
         is_taken = [queue.coverage.is_covered(slot) for slot, _ in left]

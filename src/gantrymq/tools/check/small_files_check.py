@@ -52,7 +52,7 @@ def see_names(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
             text = "is a file where a directory is needed; move it away"
             yield Finding(Kind.FOREIGN_FILE, Path(entry.name), text)
         if entry.name not in _KNOWN and not entry.name.startswith(_WHEEL_SNAPSHOT):
-            yield Finding(Kind.FOREIGN_FILE, Path(entry.name), "belongs to no RocketMQ store", Level.NOTE)
+            yield Finding(Kind.FOREIGN_FILE, Path(entry.name), "is not part of a RocketMQ store", Level.NOTE)
 
 
 def see_config(fs: FileSystem, paths: StorePaths, decoders: TableDecoders) -> Iterator[Finding]:
@@ -71,7 +71,7 @@ def see_config(fs: FileSystem, paths: StorePaths, decoders: TableDecoders) -> It
         try:
             raw = read_small(fs, paths.config / entry.name, entry.size_bytes)
             if not raw.strip(b"\0 \t\r\n"):
-                text = "is blank, as a power cut leaves it; a broker takes its .bak"
+                text = "is blank, as a power cut leaves it; a broker uses its .bak"
                 yield Finding(Kind.CONFIG_JSON, path, text, Level.NOTE)
                 continue
             value = parse_config(raw)
@@ -93,7 +93,7 @@ def _see_table(
         if decode is not None and value:
             decode(value)
     except (ValueError, GantrymqError) as error:
-        text = f"does not hold its table, a broker does not start with it: {told or error}; {_CORRECT}"
+        text = f"does not contain its table, so a broker does not start: {told or error}; {_CORRECT}"
         yield Finding(Kind.CONFIG_JSON, path, text, count=1 + more)
         return
     repeated = repeated_keys(raw.decode("utf-8"))
@@ -101,7 +101,7 @@ def _see_table(
         keys = ", ".join(json.dumps(key, ensure_ascii=False) for key in repeated[:3])
         told = told or f"has a key twice, of which the last value counts ({keys})"
     if told:
-        yield Finding(Kind.CONFIG_JSON, path, f"holds what cannot be true: {told}; {_CORRECT}", count=1 + more)
+        yield Finding(Kind.CONFIG_JSON, path, f"has an impossible value: {told}; {_CORRECT}", count=1 + more)
 
 
 def see_routes(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
@@ -121,7 +121,7 @@ def see_groups(ahead: Iterable[GroupAhead], *, is_closed: bool) -> Iterator[Find
     this is a note.
     """
     for one, end in ahead:
-        text = f"{one.name} is at offset {one.offset} of a queue that ends at {end}, and would pass over the next "
+        text = f"{one.name} is at offset {one.offset} of a queue that ends at {end}, and would skip the next "
         text += f"{one.offset - end} messages; `gantrymq store recover` sets it to that end"
         level = Level.DAMAGE if is_closed and one.group else Level.NOTE
         path = Path(names.CONFIG) / one.file_name
@@ -135,7 +135,7 @@ def read_checkpoint(fs: FileSystem, paths: StorePaths) -> tuple[bytes | None, li
     except FileNotFoundError:
         return None, []
     except DiskError as error:
-        text = f"the disk does not give it back: {error}; move it away, {RECOVER}"
+        text = f"the disk cannot read it: {error}; move it away, {RECOVER}"
         return None, [Finding(Kind.FILE_UNREADABLE, Path(names.CHECKPOINT), text)]
     except NotAStoreError as error:  # it is a directory
         return None, [Finding(Kind.CHECKPOINT_CORRUPT, Path(names.CHECKPOINT), f"{error.reason}, {RECOVER}")]
@@ -183,7 +183,7 @@ def _future_times(page: Checkpoint, now_ms: int) -> Iterator[str]:
 def _future_offsets(page: Checkpoint, end_offset: int) -> Iterator[str]:
     offsets = {"logicsPhysicalOffset": page.logics_physical_offset, "confirmPhyOffset": page.confirm_phy_offset}
     behind = {key: value for key, value in offsets.items() if value > end_offset}
-    yield from (f"{key} {value} is behind the log's end {end_offset}; {RECOVER}" for key, value in behind.items())
+    yield from (f"{key} {value} is beyond the end of the log, {end_offset}; {RECOVER}" for key, value in behind.items())
 
 
 def read_small(fs: FileSystem, path: Path, length: int) -> bytes:

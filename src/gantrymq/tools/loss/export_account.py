@@ -33,7 +33,7 @@ from gantrymq.tools.read.record_lookup import RecordClaim, RecordLookup, Records
 from gantrymq.tools.repair.foreign_log_files import not_compared
 
 _MOST_MISNAMED = 64  # consecutive messages of a queue: a longer run is not explained by flipped bits
-_UNKNOWN_QUEUE = "that it is of a queue that has no other message: a bit of its topic or queue id may be wrong"
+_UNKNOWN_QUEUE = "a queue without another message: a bit of its topic or queue id may be wrong"
 
 
 def choices_of(
@@ -315,7 +315,7 @@ def _of_wanted_topics(lookup: RecordLookup, plan: ExportPlan, ranges: Sequence[L
 def _duplicates(plan: ExportPlan, name: QueueName, choice: QueueChoice) -> Iterator[LostRange]:
     for run in choice.duplicates:
         path = next((file.path for file in plan.files if file.base <= run.phy_offset < file.end), plan.paths.commit_log)
-        reason = f"a record that says it is {name[0]}/{name[1]} offset {run.begin}, which another one is"
+        reason = f"a record that names {name[0]}/{name[1]} offset {run.begin}, which another record has"
         yield LostRange(path, run.phy_offset, run.phy_end, reason)
 
 
@@ -329,10 +329,10 @@ def _repaired(name: QueueName, choice: QueueChoice) -> Iterator[RepairedRecord]:
     for run, first in choice.renumbered:
         yield _repair(name, run, first, f"queue offset {run.begin}")
     for run in choice.moved:
-        yield _repair(name, run, run.begin, "another place in the log")
+        yield _repair(name, run, run.begin, "another physical offset")
 
 
 def _repair(name: QueueName, run: QueueRun, queue_offset: int, said: str) -> RepairedRecord:
-    more = f", and so did {run.length - 1} more behind it" if run.length > 1 else ""
+    more = f", as did the {run.length - 1} after it" if run.length > 1 else ""
     size = run.phy_end - run.phy_offset if run.length == 1 else 0
     return RepairedRecord(*name, queue_offset, run.phy_offset, size, said + more)

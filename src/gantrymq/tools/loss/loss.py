@@ -175,10 +175,10 @@ class MisfiledQueue:
         return {"path": path, "topic": topic, "queueId": queue_id, "files": self.files}
 
     def as_text(self, store: Path) -> str:
-        """The same as text."""
+        """One line of text for the report."""
         path, files = StorePaths(store).name_of(self.path), f"{self.files} file{'s' * (self.files > 1)}"
         if self.owner is None:
-            return f"{path}: {files} of entries that lead to no record of this log; perhaps of another store"
+            return f"{path}: {files} of entries that point to no record of this log, possibly of another store"
         return f"{path}: {files} of entries of queue {self.owner[1]} of {self.owner[0]}, taken as its own"
 
 
@@ -246,7 +246,7 @@ class LossAccount:
         messages = [f"{one.name}: {one.reason}" for one in self.messages]
         repaired = [
             f"{one.topic}/{one.queue_id} offset {one.queue_offset}, at offset {one.phy_offset} of the log, "
-            f"said {one.said}"
+            f"named {one.said}"
             for one in self.repaired
         ]
         short = [
@@ -256,7 +256,7 @@ class LossAccount:
         ]
         filled = [f"{one.topic}/{one.queue_id}: offsets {one.begin} to {one.end - 1}" for one in self.filled]
         expired = sum(one.end - one.begin for one in self.expired)
-        gone = [f"{expired} messages in front of the log's begin: by retention, or with the first files of the log"]
+        gone = [f"{expired} messages before the begin of the log: by retention, or with the first files of the log"]
         kinds = {
             "lost": ranges,
             "lost message": messages,

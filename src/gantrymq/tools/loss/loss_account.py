@@ -133,7 +133,7 @@ def _of_index_file(fs: FileSystem, path: Path, slots: int, *, is_closed: bool) -
 
 
 BODY_CRC_AT = 8  # offset in a record
-_SAID = "that its body has another CRC, which differs in one bit"
+_SAID = "another CRC of its body, which differs in one bit"
 
 
 def forget_readable(account: LossAccount, result: ResultQueues, lookup: RecordLookup, end: int) -> None:
@@ -237,14 +237,14 @@ def recovery_account(paths: StorePaths, report: RecoveryReport, claims: LogClaim
     claim = claims.furthest
     stop = f": {report.stop_reason}" if report.stop_reason else ""
     if report.cut_bytes:
-        text = f"cut behind the end of the log{stop}; store salvage of a copy made before keeps what is whole there"
+        text = f"cut after the end of the log{stop}; store salvage of an earlier copy keeps the valid records there"
         account.ranges.append(LostRange(paths.commit_log, end, end + report.cut_bytes, text))
     cut_end = end + report.cut_bytes
     if claim is not None and claim.end > cut_end:
         text = f"missing at the end of the log, which reached {claim.end} by {claim.source}"
         account.ranges.append(LostRange(paths.commit_log, cut_end, claim.end, text))
     for one in report.cut_queues:
-        reason = f"behind the end of the log at {end}{stop}"
+        reason = f"after the end of the log at {end}{stop}"
         queue = one.topic, one.queue_id
         account.messages.append(LostMessages(*queue, one.end, one.was_end, -1, -1, reason))
         account.short_queues.append(ShortQueue(*queue, one.was_end, one.end))

@@ -36,8 +36,8 @@ from gantrymq.tools.read.bad_disk import joined
 from gantrymq.tools.read.queue_files import QueueFiles, as_units, queue_directories
 from gantrymq.tools.read.record_lookup import RecordsElsewhere
 
-_EMPTY = "are empty or cannot be true"
-_ELSEWHERE = "lead elsewhere than the records of their offsets"
+_EMPTY = "are empty or impossible"
+_ELSEWHERE = "point to other records than those of their offsets"
 
 
 class DoubtfulUnits:
@@ -108,7 +108,7 @@ _LARGEST_RECORD = 128 << 20
 _FURTHEST = 1 << 53
 _MOST_SUSPECTS = 100_000
 _NOWHERE = "its entry points at no record"
-_TOO_YOUNG = "in front of the log's begin, and younger than fileReservedTime: removed for a full disk, or lost"
+_TOO_YOUNG = "before the begin of the log, and younger than fileReservedTime: removed for a full disk, or lost"
 _NO_RECORD = "the log has no record of it, by those around it"
 
 
@@ -125,7 +125,7 @@ class LogExtent:
     end: int
     lost: Sequence[LostRange]
     limit: int = _FURTHEST
-    behind: str = "it lay behind the end of the log"
+    behind: str = "it was after the end of the log"
     begins_too_late: bool = False
 
     @property

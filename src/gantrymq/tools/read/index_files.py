@@ -121,7 +121,7 @@ def unreadable_findings(root: Path, path: Path, data: ReadableBytes) -> Iterator
     """Yield a finding for each unreadable range of an index file. Reads the whole file."""
     data.prefault(0, len(data.array))
     for (_, begin, end), reason in joined(data.unreadable):
-        text = f"the disk does not give back bytes {begin} to {end}: {reason}; {REBUILD_INDEX}"
+        text = f"the disk cannot read bytes {begin} to {end}: {reason}; {REBUILD_INDEX}"
         yield Finding(Kind.FILE_UNREADABLE, path.relative_to(root), text, length_bytes=end - begin)
 
 

@@ -83,8 +83,10 @@ class MisplacedRecords:
             count = stop - first
             is_foreign = count > 1 and start + distance < (self._bases[0] if self._bases else 0)
             is_kept = count == 1 or (self._moves_records and not is_foreign)
-            text = f"says that it lies at {start + distance}" if count == 1 else f"{count} records say that they lie "
-            text += "" if count == 1 else f"{abs(distance)} bytes further {'on' if distance > 0 else 'in front'}"
+            text = f"the physical offset in the record is {start + distance}"
+            if count > 1:
+                side = "too large" if distance > 0 else "too small"
+                text = f"the physical offsets in {count} records are {abs(distance)} bytes {side}"
             yield MisplacedRun(first, stop - 1, start, end, start + distance, text, is_kept)
 
     def _is_partly_copied(self, batch: RecordBatch, first: int, stop: int, distance: int) -> bool:

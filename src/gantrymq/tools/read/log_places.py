@@ -25,7 +25,7 @@ from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.paths import StorePaths, offset_files
 from gantrymq.store.recovery.missing_log import one_of_each
 
-LEFT_OUT = "it is a copy of another one, or its name is no place of the log"
+LEFT_OUT = "it is a copy of another one, or its name is not an offset of the log"
 """The reason for which a file is left out."""
 
 _FIRST_LOOK_BYTES = 64 << 10

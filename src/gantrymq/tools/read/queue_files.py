@@ -249,7 +249,7 @@ def unreadable_ext_pages(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]
             finally:
                 opened.close()
             for (_, begin, end), reason in joined(pages):
-                text = f"the disk does not give back bytes {begin} to {end}: {reason}; {REBUILD_EXT}"
+                text = f"the disk cannot read bytes {begin} to {end}: {reason}; {REBUILD_EXT}"
                 name = paths.name_of(file.path)
                 yield Finding(
                     Kind.FILE_UNREADABLE, name, text, topic=topic, queue_id=queue_id, length_bytes=end - begin

@@ -36,8 +36,8 @@ from gantrymq.tools.loss.loss import NotCompared
 from gantrymq.tools.read.queue_files import QueueFiles, as_units, place_of_unit, queue_directories
 from gantrymq.tools.read.record_lookup import RecordClaim, claim_of
 
-OF_ANOTHER_STORE = "a file of another store: no entry of a queue leads to any of its records"
-IN_DOUBT = "no entry of a queue leads to any of its records: it is of another store, or the queues are"
+OF_ANOTHER_STORE = "a file of another store: no entry of a queue points to any of its records"
+IN_DOUBT = "no entry of a queue points to any of its records: it is of another store, or the queues are"
 
 _LOOKED_AT = 16  # records of a file; in a file of this store an entry points to one of them
 _TELLING = 8  # least number of records of a file, and of entries that point to no record in it

@@ -55,7 +55,7 @@ class Misfiled:
     @property
     def text(self) -> str:
         """What the record wrongly names, as text."""
-        return f"that it is of {self.said[0]}/{self.said[1]}, offset {self.said_offset}"
+        return f"{self.said[0]}/{self.said[1]}, offset {self.said_offset}"
 
 
 def by_old_units(
@@ -196,7 +196,7 @@ class Stray(NamedTuple):
 
     def superseded(self, reason: str) -> Superseded:
         """The record as one that gets no unit."""
-        text = f"it says that it lay at {self.said}, {reason}"
+        text = f"its physical offset was {self.said}, {reason}"
         return Superseded(self.claim.phy_offset, self.claim.size_bytes, text)
 
 
