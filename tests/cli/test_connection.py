@@ -1,0 +1,124 @@
+"""Where the connection of a command comes from: options, a named profile, the environment, the default profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import typer
+
+from gantrymq.cli import connection
+from gantrymq.cli.connection import Connection, connects
+from gantrymq.client.settings import ClientConfig
+from gantrymq.errors import ConfigError
+
+PROFILES = """
+[profile.default]
+namesrv = "default:9876"
+namespace = "mine"
+
+[profile.prod]
+namesrv = "prod-1:9876;prod-2:9876"
+access_key = "admin"
+secret_key = "12345678"
+tls = true
+tls_trust = "/etc/ca.pem"
+"""
+
+
+@pytest.fixture(autouse=True)
+def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of profiles, and no variable of the environment."""
+    for value in connection._VALUES:
+        monkeypatch.delenv(value.variable, raising=False)
+    monkeypatch.delenv("GANTRYMQ_PROFILE", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = tmp_path / "gantrymq" / "profile.toml"
+    path.parent.mkdir()
+    path.write_text(PROFILES)
+    path.chmod(0o600)
+    return path
+
+
+def test_an_option_beats_a_named_profile_that_beats_the_environment_that_beats_the_default_profile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert Connection.read({"namesrv": None}) == Connection("default:9876", "mine")
+    monkeypatch.setenv("NAMESRV_ADDR", "shell:9876")
+    assert Connection.read({}).name_servers == "shell:9876"
+    assert Connection.read({}).namespace == "mine"  # each value on its own
+    assert Connection.read({}, "prod").name_servers == "prod-1:9876;prod-2:9876"
+    assert Connection.read({"namesrv": "here:9876"}, "prod").name_servers == "here:9876"
+    monkeypatch.setenv("GANTRYMQ_PROFILE", "prod")
+    assert Connection.read({}).name_servers == "prod-1:9876;prod-2:9876"
+
+
+def test_the_settings_of_a_profile_are_those_of_a_client() -> None:
+    read = Connection.read({}, "prod")
+    config = ClientConfig(read.name_servers, **read.settings)  # type: ignore[arg-type]
+    assert config.credentials is not None
+    assert config.tls == {
+        "tls.enable": "true",
+        "tls.client.trustCertPath": "/etc/ca.pem",
+        "tls.client.authServer": "true",
+    }
+    assert "12345678" not in repr(read)
+
+
+def test_a_file_implies_tls_and_no_tls_turns_it_off() -> None:
+    assert Connection.read({"tls_trust": "/ca"}).tls["tls.enable"] == "true"
+    assert Connection.read({"tls": False}, "prod").tls["tls.enable"] == "false"
+    assert Connection.read({}).tls == {}
+    with pytest.raises(ConfigError, match="true or false"):
+        Connection.read({"tls": "perhaps"})
+
+
+@pytest.mark.parametrize(
+    ("text", "named", "problem"),
+    [
+        ("[profile.a", None, "TOML"),
+        ("[profile.a]\nnamesrv = 1", "a", "a text"),
+        ("[profile.a]\naccesskey = 'x'", "a", "one of namesrv, "),
+        ("[profile.a]\n[profile.b]\n", "c", r"\[profile.NAME\] of .*: a, b"),
+        ("profile = 1", "a", "none is there"),
+    ],
+)
+def test_a_wrong_profile_is_named(profiles: Path, text: str, named: str | None, problem: str) -> None:
+    profiles.write_text(text)
+    with pytest.raises(ConfigError, match=problem):
+        Connection.read({"namesrv": "here:9876"}, named)
+
+
+def test_without_a_file_only_a_named_profile_is_missed(profiles: Path) -> None:
+    profiles.unlink()
+    assert Connection.read({"namesrv": "here:9876"}) == Connection("here:9876")
+    with pytest.raises(ConfigError, match="does not exist"):
+        Connection.read({"namesrv": "here:9876"}, "prod")
+    with pytest.raises(typer.BadParameter, match="NAMESRV_ADDR"):
+        Connection.read({})
+
+
+def test_a_secret_that_others_may_read_is_a_warning(profiles: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Connection.read({}, "prod")
+    assert capsys.readouterr().err == ""
+    profiles.chmod(0o644)
+    Connection.read({}, "prod")
+    assert "chmod 600" in capsys.readouterr().err
+
+
+def test_a_command_gets_the_connection_in_place_of_its_options() -> None:
+    came: list[tuple[str, Connection | None]] = []
+
+    def command(
+        connection: Connection | None, word: str, store: Annotated[str | None, typer.Option("--store")] = None
+    ) -> None:
+        came.append((word, connection))
+
+    app = typer.Typer()
+    app.command()(connects(command, unless="store"))
+    app(["x", "-n", "here:9876", "--namespace", "two"], standalone_mode=False)
+    app(["y", "--store", "dir"], standalone_mode=False)
+    assert came == [("x", Connection("here:9876", "two")), ("y", None)]
+    with pytest.raises(Exception, match="--tls-trust is for a cluster"):
+        app(["y", "--store", "dir", "--tls-trust", "f"], standalone_mode=False)
