@@ -33,6 +33,8 @@ from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.settings import LitePullConsumerConfig, PushConsumerConfig
 from gantrymq.client.settings import ClientConfig, ProducerConfig
 from gantrymq.errors import ConfigError, MQBrokerError, MQClientError, RemotingConnectError
+from gantrymq.format.packed_body import with_decompressed_body
+from gantrymq.model.flags import COMPRESSED
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import Connection
 from gantrymq.remoting.codes import ResponseCode
@@ -123,6 +125,32 @@ def test_the_awaited_clients_take_the_name_servers_too(namesrv: str) -> None:
             assert await got.get() == b"x"
 
     asyncio.run(awaited())
+
+
+def test_batches_under_way_are_acknowledged_each(namesrv: str, producer: Producer) -> None:
+    sent = [
+        producer.send_batch_async([Message("OursBatches", b"%d" % (10 * batch + one)) for one in range(10)])
+        for batch in range(20)
+    ]
+    producer.flush(timeout_ms=20_000)
+    assert all(len(future.result(0).msg_id.split(",")) == 10 for future in sent)
+    assert {future.result().queue.queue_id for future in sent} == {0, 1, 2, 3}
+    with pytest.raises(MQClientError, match="topic of the messages in one batch should be the same"):
+        producer.send_batch_async([Message("OursBatches", b"x"), Message("Other", b"x")])
+
+
+@pytest.mark.parametrize("decompressed", [True, False])
+def test_a_consumer_gets_bodies_as_they_are_stored_on_request(
+    namesrv: str, producer: Producer, decompressed: bool
+) -> None:
+    topic, body = f"OursPacked{decompressed}", b"long" * 2000
+    producer.send(Message(topic, body))
+    group = f"ours-packed-{decompressed}"
+    with LitePullConsumer(namesrv, consumer_group=group, decode_decompress_body=decompressed, **FIRST) as consumer:
+        consumer.subscribe(topic)
+        [message] = consumer.poll()
+    assert (message.body == body, bool(message.sys_flag & COMPRESSED)) == (decompressed, not decompressed)
+    assert with_decompressed_body(message).body == body
 
 
 def test_order_is_shared_and_held(namesrv: str, producer: Producer) -> None:

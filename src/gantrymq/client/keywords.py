@@ -62,6 +62,7 @@ class ConsumerSettings(ClientSettings, total=False):
     persist_consumer_offset_interval_ms: int
     poll_name_server_interval_ms: int
     local_offset_store_dir: str | Path
+    decode_decompress_body: bool
 
 
 class PushConsumerSettings(ConsumerSettings, total=False):

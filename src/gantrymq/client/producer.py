@@ -17,6 +17,7 @@ from gantrymq.client.arguments import checked
 from gantrymq.client.async_producer import AsyncProducer, QueueSelector, check_way, still_under_way
 from gantrymq.client.keywords import ProducerSettings
 from gantrymq.client.loop_thread import LoopThread, close_when_dropped
+from gantrymq.client.outgoing import OutgoingMessage
 from gantrymq.client.send_result import SendResult
 from gantrymq.client.send_window import BlockingSendWindow
 from gantrymq.client.settings import ProducerConfig
@@ -99,7 +100,21 @@ class Producer:
         callbacks run in the producer's own thread: they may call this method, which does not block there, but no method
         that blocks.
         """
-        outgoing = self._producer.prepare(message)
+        return self._begin(self._producer.prepare(message), queue, timeout_ms)
+
+    def send_batch_async(
+        self,
+        messages: Sequence[Message],
+        queue: MessageQueue | QueueSelector | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> Future[SendResult]:
+        """As :meth:`send_async`, for messages of one topic in one request. A batch counts as one message under way."""
+        return self._begin(self._producer.prepare_batch(messages), queue, timeout_ms)
+
+    def _begin(
+        self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None, timeout_ms: int | None
+    ) -> Future[SendResult]:
         check_way(queue, timeout_ms)
         size_bytes = len(outgoing.body)
         self._loop.check_open()

@@ -142,27 +142,33 @@ class PullClient:
         """
         return self._ask(
             queue,
-            lambda full: calls.pull(
-                full, offset, max_messages, group=self._group, expression=expression, expression_type=expression_type
-            ),
+            lambda full: self._pull(full, offset, max_messages, expression, expression_type),
         )
 
     def read(
-        self, queue: MessageQueue, begin: int, end: int, *, expression: str = SUBSCRIBE_ALL, under_way: int = UNDER_WAY
+        self,
+        queue: MessageQueue,
+        begin: int,
+        end: int,
+        *,
+        expression: str = SUBSCRIBE_ALL,
+        expression_type: str = TAG,
+        under_way: int = UNDER_WAY,
     ) -> Iterator[PulledRecords]:
         """Read the messages of a queue from offset ``begin`` to before ``end``, in order, with several pulls under way.
 
         A range that the broker has deleted is returned with ``lost`` set. The iterator ends where the queue ends, if
         that is before ``end``. For a topic without a route the queue's broker is asked, so that it reports whether the
         topic was deleted. ``expression`` (``A || B``) lets the broker filter by the hash of the tag: compare the tags
-        themselves too. The client may be used for other requests and reads between two steps of the iterator.
+        themselves too. With ``SQL92`` it is a condition. The client may be used for other requests and reads between
+        two steps of the iterator.
         """
         wanted = SegmentedRange(begin, end, under_way)
         failures = 0
         while not wanted.is_done:
             came = False
             try:
-                for pulled in self._pipeline(queue, wanted, expression):
+                for pulled in self._pipeline(queue, wanted, expression, expression_type):
                     came = True
                     yield pulled
             except _AWAY:
@@ -171,14 +177,16 @@ class PullClient:
                     raise
                 self._pause(queue, failures)
 
-    def _pipeline(self, queue: MessageQueue, wanted: SegmentedRange, expression: str) -> Iterator[PulledRecords]:
+    def _pipeline(
+        self, queue: MessageQueue, wanted: SegmentedRange, expression: str, expression_type: str
+    ) -> Iterator[PulledRecords]:
         full = self._full(queue)
         waiting: dict[int, Segment] = {}
         # The connection is not shared: between two steps of this reading, the same client may send other requests.
         with self._client.connection(self._address(queue)) as connection:
 
             def ask(segment: Segment) -> None:
-                call = self._pull(full, segment.at, segment.end - segment.at, expression)
+                call = self._pull(full, segment.at, segment.end - segment.at, expression, expression_type)
                 waiting[connection.send(call.request())] = segment
 
             for segment in wanted.pending():
@@ -192,8 +200,12 @@ class PullClient:
                     ask(segment)
                 yield from wanted.taken()
 
-    def _pull(self, full: MessageQueue, offset: int, max_messages: int, expression: str) -> Call[PullResult]:
-        return calls.pull(full, offset, max_messages, group=self._group, expression=expression)
+    def _pull(
+        self, full: MessageQueue, offset: int, max_messages: int, expression: str, expression_type: str
+    ) -> Call[PullResult]:
+        return calls.pull(
+            full, offset, max_messages, group=self._group, expression=expression, expression_type=expression_type
+        )
 
     def _ask(self, queue: MessageQueue, call: Callable[[MessageQueue], Call[T]]) -> T:
         question = call(self._full(queue))

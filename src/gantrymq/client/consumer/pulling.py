@@ -98,8 +98,7 @@ class Puller:
             target = await self._target(queue.queue, offset, pulled)
             log.warning("a queue continues at another offset", queue=str(queue.queue), offset=target)
             return target if await self._owner.moved(queue, target) else None
-        limit = self._member.config.max_decompressed_body_size
-        messages = list(pulled_messages(pulled, queue.queue, wanted, limit))
+        messages = list(pulled_messages(pulled, queue.queue, wanted, self._member.config))
         if messages:
             self._newest_ms[queue.queue] = messages[-1].store_timestamp_ms
             queue.put(messages, pulled.next_begin_offset)

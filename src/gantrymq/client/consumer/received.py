@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 
 from gantrymq.client.calls import PullResult
+from gantrymq.client.consumer.settings import ConsumerConfig
 from gantrymq.client.namespace import without_namespace
 from gantrymq.client.records import decode_records
 from gantrymq.model.message import PROPERTY_RETRY_TOPIC, PROPERTY_UNIQ_KEY, StoredMessage, message_id
@@ -56,7 +57,7 @@ def received(message: StoredMessage, queue: MessageQueue, pulled: PullResult) ->
 
 
 def pulled_messages(
-    pulled: PullResult, queue: MessageQueue, wanted: SubscriptionData, max_decompressed_body_size: int
+    pulled: PullResult, queue: MessageQueue, wanted: SubscriptionData, config: ConsumerConfig
 ) -> Iterator[ReceivedMessage]:
     """The messages of a pull that match the subscription.
 
@@ -65,7 +66,11 @@ def pulled_messages(
     Raises RemotingCommandError if the bytes are not records.
     """
     tags = frozenset(wanted.tags_set)
-    for message in decode_records(pulled.records, max_decompressed_body_size=max_decompressed_body_size):
+    for message in decode_records(
+        pulled.records,
+        decompressed=config.decode_decompress_body,
+        max_decompressed_body_size=config.max_decompressed_body_size,
+    ):
         if not tags or message.tags in tags:
             yield received(message, queue, pulled)
 

@@ -44,6 +44,8 @@ class ConsumerConfig(ClientConfig):
     ``consume_timestamp`` is ``yyyyMMddHHmmss`` in local time, for CONSUME_FROM_TIMESTAMP; the default is half an hour
     ago. ``instance_name`` is part of a broadcasting consumer's client id, by which its offsets are filed in
     ``local_offset_store_dir``: give two consumers on one host different names.
+
+    Without ``decode_decompress_body`` bodies are delivered as they are stored.
     """
 
     consumer_group: str = key("consumerGroup", DEFAULT_CONSUMER_GROUP)
@@ -57,6 +59,7 @@ class ConsumerConfig(ClientConfig):
     persist_consumer_offset_interval_ms: int = key("persistConsumerOffsetInterval", 5000, least=1)
     poll_name_server_interval_ms: int = key("pollNameServerInterval", 30_000, least=1)
     local_offset_store_dir: str | Path = "~/.rocketmq_offsets"
+    decode_decompress_body: bool = key("com.rocketmq.decompress.body", True)
 
     def __post_init__(self) -> None:
         super(ConsumerConfig, self).__post_init__()
