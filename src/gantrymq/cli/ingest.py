@@ -129,7 +129,7 @@ def _results(
     stream: BufferedReader, putter: LinePutter, signals: StopSignals, *, shown: bool
 ) -> Iterator[list[Result]]:
     """Yield the results of all lines in lists, as they are acknowledged. Ends early after a signal."""
-    from gantrymq.cli.put_lines import read_lines
+    from gantrymq.cli.input_lines import read_lines
     from gantrymq.cli.stop_signals import Interrupted
     from gantrymq.cli.terminal import progress
 

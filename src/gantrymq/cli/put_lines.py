@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from io import BufferedReader
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import msgspec
 
+from gantrymq.cli.input_lines import TOO_LONG
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.model.host import Host
 from gantrymq.model.message import SCHEDULE_TOPIC, Message, message_id
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.queue.consume_queues import is_topic_storable
-
-_READ_BYTES = 1 << 20
-_TOO_LONG = b"\0"  # replaces a line that was too long; no JSON begins with it
 
 
 class _Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -37,7 +34,7 @@ _decoder = msgspec.json.Decoder(_Line)
 
 def read_message(line: bytes) -> Message:
     """The message of a line. Raises ValueError with the reason."""
-    if line.startswith(_TOO_LONG):
+    if line is TOO_LONG:
         raise ValueError("the line is too long for any message")
     if not line or line.isspace():
         raise ValueError("the line is empty")
@@ -59,33 +56,6 @@ def read_message(line: bytes) -> Message:
         given.properties or {},
         given.delay_level or 0,
     )
-
-
-def read_lines(stream: BufferedReader, longest: int, waiting: Callable[[bool], None]) -> Iterator[list[bytes]]:
-    """Yield the lines of ``stream`` in lists, as much as has arrived, without waiting for more.
-
-    ``waiting(True)`` is called before each wait for input and ``waiting(False)`` after it. A line longer than
-    ``longest`` bytes is dropped, so that endless input does not take endless memory.
-    """
-    begin: list[bytes] = []
-    length = 0
-    while True:
-        waiting(True)
-        data = stream.read1(_READ_BYTES)
-        waiting(False)
-        if not data:
-            break
-        head, newline, tail = data.rpartition(b"\n")
-        if newline:
-            yield b"".join([*begin, head]).split(b"\n")
-            begin, length = [], 0
-        length += len(tail)
-        if length > longest:
-            begin = [_TOO_LONG]
-        elif tail:
-            begin.append(tail)
-    if begin:
-        yield [b"".join(begin)]
 
 
 Result = dict[str, object]
