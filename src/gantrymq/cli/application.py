@@ -13,7 +13,7 @@ _IN_STORE: tuple[str, ...] = (
     *("info", "dump", "show", "log", "query", "at", "verify", "export"),
     *("recover", "rebuild", "salvage", "ingest"),
 )
-_OTHERS: tuple[str, ...] = ("produce", "serve", "namesrv", "broker")
+_OTHERS: tuple[str, ...] = ("produce", "consume", "serve", "namesrv", "broker")
 
 
 def application(arguments: Sequence[str]) -> typer.Typer:

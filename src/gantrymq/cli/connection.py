@@ -14,9 +14,12 @@ environment, because a NAMESRV_ADDR in a shell must not redirect a command that 
 from __future__ import annotations
 
 import inspect
+import logging
 import os
+import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 DEFAULT_PROFILE = "default"
 PROFILE_VARIABLE = "GANTRYMQ_PROFILE"
 _OTHERS_READ = 0o077
+_EVENT = re.compile(r"^event=(['\"])(.*?)\1 ?")  # the head of a line of the log
 
 
 class _Value(NamedTuple):
@@ -163,6 +167,23 @@ def _tls(found: Mapping[str, str]) -> dict[str, str]:
     return keys
 
 
+class _Warnings(logging.Handler):
+    """Prints the warnings of clients as those of a command."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        warn(_EVENT.sub(r"\2 ", record.getMessage()).rstrip())
+
+
+@contextmanager
+def _client_warnings() -> Iterator[None]:
+    logger, handler = logging.getLogger("gantrymq.client"), _Warnings(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
 def _option(*names: str, metavar: str | None = None, help: str) -> Any:
     return typer.Option(*names, metavar=metavar, help=help, show_default=False, rich_help_panel="Connection")
 
@@ -229,7 +250,8 @@ def connects(command: Callable[..., None], *, unless: str | None = None) -> Call
         given = {name: arguments.pop(name) for name in shared}
         profile = given.pop("profile")
         if unless is None or arguments[unless] is None:
-            command(connection=Connection.read(given, profile), **arguments)
+            with _client_warnings():
+                command(connection=Connection.read(given, profile), **arguments)
             return
         for name, value in (("profile", profile), *given.items()):
             if value is not None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from base64 import b64encode
 from collections.abc import Mapping
 from types import TracebackType
+from typing import Self
 
 import orjson
 
 _FLUSH_AT_BYTES = 1 << 18
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 def json_line(fields: Mapping[str, object]) -> bytes:
@@ -30,32 +34,46 @@ def _with_utf8(value: object) -> object:
     return value
 
 
-class JsonLines:
-    """Writes lines in large pieces. :meth:`flush` writes what is buffered, as does leaving the context."""
+def text_of(body: bytes) -> str | None:
+    """The body as text; None if it is not UTF-8 or has control characters."""
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return None if _CONTROL.search(text) else text
+
+
+def body_fields(body: bytes) -> dict[str, str | None]:
+    """``body`` and ``bodyBase64``, one of which is None."""
+    text = text_of(body)
+    return {"body": text, "bodyBase64": b64encode(body).decode("ascii") if text is None else None}
+
+
+class StdoutPieces:
+    """Writes bytes to stdout in large pieces. :meth:`flush` writes what is buffered, as does leaving the context."""
 
     def __init__(self) -> None:
         self._stream = sys.stdout.buffer
-        self._lines: list[bytes] = []
+        self._pieces: list[bytes] = []
         self._waiting = 0
 
-    def write(self, fields: Mapping[str, object]) -> None:
-        """Write one object. Raises BrokenPipeError if the reader of stdout is gone."""
-        line = json_line(fields)
-        self._lines.append(line)
-        self._waiting += len(line)
+    def write_piece(self, piece: bytes) -> None:
+        """Write bytes as they are. Raises BrokenPipeError if the reader of stdout is gone."""
+        self._pieces.append(piece)
+        self._waiting += len(piece)
         if self._waiting >= _FLUSH_AT_BYTES:
             self.flush()
 
     def flush(self) -> None:
         """Write everything that is buffered to stdout."""
-        lines, self._lines, self._waiting = self._lines, [], 0
-        rest = memoryview(b"".join(lines))
+        pieces, self._pieces, self._waiting = self._pieces, [], 0
+        rest = memoryview(b"".join(pieces))
         while rest:
             # With PYTHONUNBUFFERED the stream is the bare descriptor, whose write may be partial after a signal.
             rest = rest[self._stream.write(rest) :]
         self._stream.flush()
 
-    def __enter__(self) -> JsonLines:
+    def __enter__(self) -> Self:
         """Return this writer."""
         return self
 
@@ -65,3 +83,11 @@ class JsonLines:
         """Flush, also after an error; but not after a broken pipe."""
         if kind is None or not issubclass(kind, BrokenPipeError):
             self.flush()
+
+
+class JsonLines(StdoutPieces):
+    """Writes JSON objects to stdout, one a line."""
+
+    def write(self, fields: Mapping[str, object]) -> None:
+        """Write one object. Raises BrokenPipeError if the reader of stdout is gone."""
+        self.write_piece(json_line(fields))

@@ -172,14 +172,11 @@ def _body_of(reading: Reading, record: Record) -> tuple[bytes, str]:
 
 
 def _print_json(record: Record, body: bytes) -> None:
-    from base64 import b64encode
+    from gantrymq.cli.json_lines import JsonLines, body_fields
 
-    from gantrymq.cli.json_lines import JsonLines
-
-    text = _text_of(body)
     with JsonLines() as out:
-        fields = {**_place_of(record), **record.fields(), "crcOk": record.is_body_whole, "body": text}
-        out.write({**fields, "bodyBase64": b64encode(body).decode("ascii") if text is None else None})
+        fields = {**_place_of(record), **record.fields(), "crcOk": record.is_body_whole}
+        out.write({**fields, **body_fields(body)})
 
 
 def _place_of(record: Record) -> dict[str, object]:
@@ -220,7 +217,9 @@ def _print_text(record: Record, body: bytes, remarks: list[str]) -> None:
 
 def _lines_of(body: bytes) -> Iterator[str]:
     """The lines of the body for people."""
-    text = _text_of(body)
+    from gantrymq.cli.json_lines import text_of
+
+    text = text_of(body)
     if text is None:
         yield from _hex_lines(body)
         return
@@ -251,15 +250,6 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(dict(pairs)) < len(pairs):
         raise ValueError("a key occurs twice")
     return dict(pairs)
-
-
-def _text_of(body: bytes) -> str | None:
-    """The body as text; None if it is not UTF-8 or has control characters."""
-    try:
-        text = body.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-    return None if any(ord(one) < 0x20 and one not in "\t\n\r" for one in text) else text
 
 
 def _hex_lines(body: bytes) -> Iterator[str]:

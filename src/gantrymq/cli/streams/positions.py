@@ -1,0 +1,86 @@
+"""Where to begin and to end in a queue: ``-o beginning | end | OFFSET | -N | @TIME | e@TIME | stored``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import typer
+
+from gantrymq.cli.options import count, moment_ms
+
+
+class Kind(Enum):
+    """What ``value`` of a :class:`Position` is."""
+
+    BEGINNING = auto()  # nothing
+    END = auto()  # nothing
+    OFFSET = auto()
+    TAIL = auto()  # a number of entries in front of the end
+    TIME = auto()  # milliseconds
+    UNTIL = auto()  # milliseconds: end in front of the first message stored then or later
+
+
+_WORDS = {"beginning": Kind.BEGINNING, "end": Kind.END, "stored": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One position of a queue."""
+
+    kind: Kind
+    value: int = 0
+
+    def offset(self, low: int, high: int, at_time: Callable[[int], int]) -> int:
+        """The offset in a queue from ``low`` to ``high``; ``at_time`` finds the first offset stored at a time."""
+        match self.kind:
+            case Kind.BEGINNING:
+                return low
+            case Kind.END:
+                return high
+            case Kind.TAIL:
+                return max(low, high - self.value)
+            case Kind.OFFSET:
+                return self.value
+            case Kind.TIME | Kind.UNTIL:
+                return at_time(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """``begin`` and ``until_ms``, both of which may be unsaid."""
+
+    begin: Position | None = None
+    until_ms: int | None = None
+
+
+def read_span(texts: Iterable[str]) -> Span:
+    """The positions of all ``-o``: at most one begin and one end. Raises BadParameter."""
+    begin: Position | None = None
+    until_ms: int | None = None
+    for text in texts:
+        if text.startswith("e@"):
+            if until_ms is not None:
+                raise typer.BadParameter("-o e@TIME is given twice")
+            until_ms = moment_ms(text[2:])
+            continue
+        if begin is not None:
+            raise typer.BadParameter(f"-o {text}: another -o says where to begin")
+        begin = _begin(text)
+    return Span(begin, until_ms)
+
+
+def _begin(text: str) -> Position | None:
+    if text in _WORDS:
+        kind = _WORDS[text]
+        return None if kind is None else Position(kind)
+    if text.startswith(("@", "s@")):
+        return Position(Kind.TIME, moment_ms(text.partition("@")[2]))
+    try:
+        if text.startswith("-"):
+            return Position(Kind.TAIL, count(text[1:]))
+        return Position(Kind.OFFSET, count(text))
+    except typer.BadParameter:
+        allowed = "beginning, end, stored, an offset, -N, @TIME or e@TIME"
+        raise typer.BadParameter(f"-o {text!r} is not {allowed}") from None
