@@ -52,7 +52,7 @@ Queues = Annotated[
     ),
 ]
 Tag = Annotated[
-    str | None, typer.Option("-g", "--tag", metavar="TAGS", help='Only with this tag, or "A || B".', show_default=False)
+    str | None, typer.Option("-g", "--tag", metavar="TAG", help='Only with this tag, or "A || B".', show_default=False)
 ]
 Sql = Annotated[str | None, typer.Option("--sql", metavar="CONDITION", help="Only if the properties match (SQL92).")]
 Format = Annotated[str | None, typer.Option("-f", "--format", metavar="FORMAT", help=_FORMAT_HELP)]
