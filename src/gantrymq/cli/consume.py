@@ -164,10 +164,16 @@ def _piece(texts: tuple[str | None, str | None, str | None], body: BodyAs, *, js
 def _filter(tag: str | None, sql: str | None) -> Filter:
     from gantrymq.cli.streams.sources import Filter
     from gantrymq.client.consumer.subscription import SQL92
+    from gantrymq.errors import FilterSyntaxError, MQClientError
 
     if tag is not None and sql is not None:
         raise typer.BadParameter("--tag and --sql exclude each other")
-    return Filter(sql, SQL92) if sql is not None else Filter(tag or "*")
+    wanted = Filter(sql, SQL92) if sql is not None else Filter(tag or "*")
+    try:
+        wanted.evaluates()  # a broker says only that it could not parse the condition
+    except (FilterSyntaxError, MQClientError) as error:
+        raise typer.BadParameter(f"{'--tag' if sql is None else '--sql'} {wanted.expression!r}: {error}") from None
+    return wanted
 
 
 def _stored(
@@ -181,7 +187,8 @@ def _stored(
     assert store is not None
     if what.group is not None or keys:
         raise typer.BadParameter("--group and -X are for a cluster, --store takes none")
-    reader = open_reader(store, read_options(config, assignments), reads_queue=lambda queue: queue.topic in what.topics)
+    reading, topics = read_options(config, assignments), frozenset(what.topics)
+    reader = open_reader(store, reading, trusts_writer=True, reads_queue=lambda queue: queue.topic in topics)
     try:
         source = StoredSource(reader, what.topics, what.queues, what.span, what.wanted)
     except BaseException:

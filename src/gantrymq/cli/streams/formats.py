@@ -14,7 +14,7 @@ from gantrymq.cli.streams.escapes import unescape
 from gantrymq.cli.streams.sources import Arrived
 from gantrymq.cli.terminal import escape_controls
 from gantrymq.model import message as constants
-from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_UNIQ_KEY
+from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_UNIQ_KEY, StoredMessage, message_id
 
 # Names of properties that clients and brokers use themselves.
 SYSTEM_PROPERTIES = frozenset(
@@ -53,7 +53,12 @@ def _pairs(ready: Ready, *, own: bool) -> str:
 
 def _unique_id(ready: Ready) -> str:
     message = ready.arrived.message
-    return message.properties.get(PROPERTY_UNIQ_KEY) or message.msg_id
+    return message.properties.get(PROPERTY_UNIQ_KEY) or _offset_id(message)
+
+
+def _offset_id(message: StoredMessage) -> str:
+    """The broker's id; ``msg_id`` of a message that a consumer received is the producer's."""
+    return message_id(message.store_host, message.phy_offset)
 
 
 # Token: what it prints, and what --help says.
@@ -72,7 +77,7 @@ TOKENS: dict[str, tuple[Piece, str]] = {
     "h": (_text(lambda ready: _pairs(ready, own=True)), "the producer's own properties, NAME=VALUE,..."),
     "p": (_text(lambda ready: _pairs(ready, own=False)), "all properties"),
     "i": (_text(_unique_id), "message id"),
-    "I": (_text(lambda ready: ready.arrived.message.msg_id), "the broker's message id"),
+    "I": (_text(lambda ready: _offset_id(ready.arrived.message)), "the broker's message id"),
     "P": (_text(lambda ready: ready.arrived.message.phy_offset), "physical offset"),
     "r": (_text(lambda ready: ready.arrived.message.reconsume_times), "reconsume times"),
 }

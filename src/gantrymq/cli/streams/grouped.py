@@ -22,6 +22,7 @@ from gantrymq.errors import MQClientError
 from gantrymq.model.message_queue import MessageQueue
 
 _POLL_MS = 500
+_POLL_TO_EXIT_MS = 50
 _WHERE = {
     Kind.BEGINNING: ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
     Kind.END: ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
@@ -72,7 +73,7 @@ class GroupSource:
         if self._queries is not None and not self._consumer.assignment():
             warn("no queue is assigned to this member of the group")
         while True:
-            messages = self._consumer.poll(timeout_ms=_POLL_MS)
+            messages = self._consumer.poll(timeout_ms=_POLL_MS if self._queries is None else _POLL_TO_EXIT_MS)
             if not messages and self._is_at_end():
                 return
             yield [Arrived(one, one.broker_name) for one in messages]

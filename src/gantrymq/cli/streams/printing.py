@@ -12,7 +12,7 @@ from gantrymq.cli.terminal import warn
 from gantrymq.format.packed_body import decompress
 from gantrymq.format.record import body_crc
 from gantrymq.model.flags import COMPRESSED
-from gantrymq.model.message import StoredMessage
+from gantrymq.model.message import StoredMessage, message_id
 
 _WARNINGS = 10
 # What a terminal may act on although it is valid in JSON.
@@ -98,7 +98,7 @@ def _fields(ready: Ready) -> dict[str, object]:
         "properties": message.properties,
         "bodyLength": len(message.body),
         "bodySha256": sha256(message.body).hexdigest(),
-        "msgId": message.msg_id,
+        "msgId": message_id(message.store_host, message.phy_offset),
         "crcOk": is_body_whole(message),
         **body_fields(ready.body),
         **({"brokerName": broker_name} if broker_name else {}),

@@ -1,0 +1,376 @@
+"""`produce` and `consume` at our own broker: what goes in comes out, what is committed, and how they end."""
+
+from __future__ import annotations
+
+import json
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli_cases import Outcome, Run, start
+
+from gantrymq import EmbeddedBroker, Message, Producer
+from gantrymq.cli.streams import consuming
+from gantrymq.model.message_queue import MessageQueue
+from store_cases import await_dispatch, open_store
+
+PATIENCE_S = 60
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(settings={"enablePropertyFilter": "true"}) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def surroundings(broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name server as an environment has it, no profiles, and a directory for files."""
+    monkeypatch.setenv("NAMESRV_ADDR", broker.namesrv)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("GANTRYMQ_PROFILE", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def produced(gantrymq: Run, topic: str, lines: bytes, *options: object) -> Outcome:
+    Path("lines").write_bytes(lines)
+    return gantrymq("produce", topic, "-l", "lines", *options)
+
+
+def fill(broker: EmbeddedBroker, topic: str, count: int, queues: int = 1) -> None:
+    """Messages 0 … count - 1 in turn to the queues; every third has the tag c, each the property n."""
+    broker.create_topic(topic, queues)
+    with Producer(broker.namesrv) as producer:
+        for number in range(count):
+            tag, properties = "abc"[number % 3], {"n": str(number)}
+            producer.send(
+                Message(topic, b"%d" % number, tags=tag, properties=properties),
+                MessageQueue(topic, "broker-a", number % queues),
+            )
+    broker.wait_for_messages(topic, count)
+
+
+def test_lines_come_out_as_they_went_in(gantrymq: Run, broker: EmbeddedBroker) -> None:
+    broker.create_topic("Lines", 2)
+    outcome = produced(
+        gantrymq,
+        "Lines",
+        b"k1::one\n\xff\x00two\nk2 k3::three",
+        "-K",
+        "::",
+        "-g",
+        "paid",
+        "-H",
+        "region=eu",
+        "-k",
+        "all",
+        "-p",
+        1,
+    )
+    assert (outcome.code, outcome.out) == (0, b"")
+    assert outcome.err.startswith("gantrymq: 3 messages acknowledged in ")
+    broker.wait_for_messages("Lines", 3)
+    outcome = gantrymq("consume", "Lines", "-e", "-f", r"%q %o %k %g %h %s\n")
+    rows = [
+        b"1 0 all k1 paid region=eu one",
+        b"1 1 all paid region=eu \xff\x00two",
+        b"1 2 all k2 k3 paid region=eu three",
+    ]
+    assert (outcome.code, outcome.err, outcome.out.splitlines()) == (0, "", rows)
+    assert gantrymq("consume", "Lines", "-e", "-K", ":", "-D", "|", "--body", "hex").out == (
+        b"all k1:6f6e65|all:ff0074776f|all k2 k3:7468726565|"
+    )
+
+
+def test_files_are_messages_and_a_topic_may_be_an_option(gantrymq: Run, broker: EmbeddedBroker) -> None:
+    broker.create_topic("Files", 1)
+    Path("a").write_bytes(b"one\ntwo\n")
+    Path("b").write_bytes(b"\0")
+    outcome = gantrymq("produce", "-t", "Files", "a", "b", "--results", "-q")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert [(one["file"], one["line"], one["queueOffset"], one["status"]) for one in outcome.lines] == [
+        ("a", 1, 0, "SEND_OK"),
+        ("b", 1, 1, "SEND_OK"),
+    ]
+    broker.wait_for_messages("Files", 2)
+    assert gantrymq("consume", "-t", "Files", "-e", "-D", "").out == b"one\ntwo\n\0"
+    missing = gantrymq("produce", "Files", "missing")
+    assert (missing.code, "missing: No such file" in missing.err) == (2, True)
+
+
+def test_results_are_in_order_and_name_what_is_stored(gantrymq: Run, broker: EmbeddedBroker) -> None:
+    broker.create_topic("Results", 1)
+    outcome = produced(gantrymq, "Results", b"".join(b"%d\n" % number for number in range(700)), "--results")
+    assert [one["line"] for one in outcome.lines] == list(range(1, 701))
+    broker.wait_for_messages("Results", 700)
+    lines = gantrymq("consume", "Results", "-e", "--json").lines
+    stored = {line["properties"]["UNIQ_KEY"]: (line["queueOffset"], line["msgId"], line["body"]) for line in lines}
+    for result in outcome.lines:
+        expected = result["queueOffset"], result["offsetMsgId"], str(result["line"] - 1)
+        assert stored[result["msgId"]] == expected
+
+
+def test_in_order_a_queue_has_the_order_of_the_input(gantrymq: Run, broker: EmbeddedBroker) -> None:
+    broker.create_topic("Ordered", 1)
+    given = b"".join(b"%d\n" % number for number in range(300))
+    assert produced(gantrymq, "Ordered", given, "--in-order", "--batch", 7).code == 0
+    broker.wait_for_messages("Ordered", 300)
+    assert gantrymq("consume", "Ordered", "-e").out == given
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "bodies", "said"),
+    [
+        ((), 1, [b"one"], "1 message acknowledged in {}; 1 not sent; the input after lines line 2 was not sent"),
+        (("-E",), 1, [b"one", b"four"], "2 messages acknowledged in {}; 2 not sent"),
+        (("-c", 1), 0, [b"one"], "1 message acknowledged in {}"),
+    ],
+)
+def test_the_account_says_what_was_sent(
+    gantrymq: Run, broker: EmbeddedBroker, options: tuple[object, ...], code: int, bodies: list[bytes], said: str
+) -> None:
+    topic = f"Account{len(options)}{code}"
+    broker.create_topic(topic, 1)
+    lines = b'{"body":"one"}\n{"body":""}\n{"body":"x","queueId":99}\n{"body":"four"}\n'
+    outcome = produced(gantrymq, topic, lines, "--json", *options)
+    broker.wait_for_messages(topic, len(bodies))
+    assert (outcome.code, broker.bodies(topic)) == (code, bodies)
+    *failures, summary = outcome.err.splitlines()
+    begin, _, end = f"gantrymq: {said}".partition("{}")
+    assert summary.startswith(begin)
+    assert summary.endswith(end)
+    wrong = ["lines line 2: not sent: the body is empty", f"lines line 3: not sent: topic {topic} has no queue 99"]
+    assert [failure.removeprefix("gantrymq: ").partition(":")[0] for failure in failures] == [
+        one.partition(":")[0] for one in wrong[: len(failures)]
+    ]
+    assert all(want in got for want, got in zip(wrong, failures, strict=False))
+
+
+def test_a_message_that_is_too_long_fails_alone(gantrymq: Run, broker: EmbeddedBroker) -> None:
+    broker.create_topic("Long", 1)
+    lines = [{"body": "one"}, {"body": "two", "properties": {"p": "x" * 33_000}}, {"body": "three"}]
+    given = b"\n".join(json.dumps(one).encode() for one in lines)
+    outcome = produced(gantrymq, "Long", given, "-J", "-E", "--results")
+    assert [one["status"] for one in outcome.lines] == ["SEND_OK", "REJECTED", "SEND_OK"]
+    assert (outcome.code, len(broker.wait_for_messages("Long", 2))) == (1, 2)
+
+
+def test_delays_are_those_of_the_broker(gantrymq: Run, broker: EmbeddedBroker) -> None:
+    broker.create_topic("Delayed", 1)
+    for options in (("--delay-level", 3), ("--delay", "30s"), ("--deliver-at", int(time.time() * 1000) + 3_600_000)):
+        outcome = produced(gantrymq, "Delayed", b"x", *options)
+        assert (outcome.code, broker.bodies("Delayed")) == (0, [])
+    broker.clock.advance(15_000)
+    broker.wait_for_messages("Delayed", 1)
+    broker.clock.advance(20_000)
+    broker.wait_for_messages("Delayed", 2)
+    assert produced(gantrymq, "Delayed", b"x", "--delay", "1s", "--delay-level", 1).code == 2
+
+
+def test_a_topic_is_copied(gantrymq: Run, broker: EmbeddedBroker) -> None:
+    fill(broker, "Origin", 30, 3)
+    broker.create_topic("Copy", 2)
+    outcome = produced(gantrymq, "Copy", gantrymq("consume", "Origin", "-e", "--json").out, "--json")
+    assert (outcome.code, len(broker.wait_for_messages("Copy", 30))) == (0, 30)
+    parts = [
+        sorted(gantrymq("consume", topic, "-e", "-f", r"%s %g %h %i\n").out.splitlines())
+        for topic in ("Origin", "Copy")
+    ]
+    assert parts[0] == parts[1]
+
+
+# What consume chooses
+
+
+@pytest.fixture(scope="module")
+def filled(broker: EmbeddedBroker) -> str:
+    fill(broker, "Chosen", 40, 2)
+    return "Chosen"
+
+
+EVEN, ODD = list(range(0, 40, 2)), list(range(1, 40, 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "numbers"),
+    [
+        ((), [*EVEN, *ODD]),
+        (("-o", "beginning"), [*EVEN, *ODD]),
+        (("-o", "end"), []),
+        (("-o", "-2"), [36, 38, 37, 39]),
+        (("-o", "18"), [36, 38, 37, 39]),
+        (("-o", "500"), []),
+        (("-o", "@0"), [*EVEN, *ODD]),
+        (("-o", "@2100-01-01"), []),
+        (("-o", "e@0"), []),
+        (("-p", "1"), ODD),
+        (("-p", "broker-a:0", "-p", "1", "-o", "-1"), [38, 39]),
+        (("-c", "3"), [0, 2, 4]),
+        (("-g", "c"), [number for number in [*EVEN, *ODD] if number % 3 == 2]),
+        (("--tag", "a || b"), [number for number in [*EVEN, *ODD] if number % 3 != 2]),
+        (("--sql", "n > 35 AND TAGS <> 'a'"), [38, 37]),
+    ],
+)
+def test_consume_chooses_the_same_from_a_cluster_and_from_a_store(
+    gantrymq: Run, broker: EmbeddedBroker, filled: str, options: tuple[str, ...], numbers: list[int]
+) -> None:
+    for place in ((), ("--store", broker.store_path)):
+        outcome = gantrymq("consume", filled, "-e", *options, *place)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert [int(line) for line in outcome.out.split()] == numbers, place
+
+
+def test_what_cannot_be_consumed_is_said(gantrymq: Run, broker: EmbeddedBroker, filled: str) -> None:
+    for arguments, code, said in [
+        (("Nope", "-e"), 3, "no route of topic Nope"),
+        ((filled, "-p", "7"), 3, "has no queue 7"),
+        ((filled, "-o", "x"), 2, "is not beginning, end"),
+        ((filled, "-J", "-f", "%s"), 2, "--json has its own shape"),
+        ((filled, "--tag", "a", "--sql", "b"), 2, "exclude each other"),
+        ((filled, "-G", "g", "-p", "0"), 2, "--queue is for reading without --group"),
+        ((filled, "-G", "g", "-o", "-5"), 2, "with --group -o is"),
+        ((filled, "-X", "pullBatchSiz=5", "-G", "g"), 2, "pullBatchSize"),
+        ((filled, "--sql", "n >", "-e"), 2, "--sql 'n >': the expression ends too early"),
+        ((filled, "--tag", "||"), 2, "--tag '||'"),
+        ((filled, "--store", broker.store_path, "-G", "g"), 2, "--store takes none"),
+        ((filled, "--store", "missing"), 3, "missing"),
+        ((), 2, "no topic"),
+    ]:
+        outcome = gantrymq("consume", *arguments)
+        assert (arguments, outcome.code, outcome.out) == (arguments, code, b"")
+        assert said in outcome.err, arguments
+
+
+def test_one_line_has_the_same_shape_everywhere(gantrymq: Run, broker: EmbeddedBroker) -> None:
+    """Also of a compressed body: as stored in size, checksum and sysFlag, decompressed in its text."""
+    broker.create_topic("Shape", 1)
+    body = "long " * 2000
+    assert produced(gantrymq, "Shape", body.encode(), "-z", "zstd", "-k", "key").code == 0
+    broker.wait_for_messages("Shape", 1)
+    [pulled] = gantrymq("consume", "Shape", "-e", "--json").lines
+    [grouped] = gantrymq("consume", "Shape", "-e", "--json", "-G", "shape").lines
+    [stored] = gantrymq("consume", "Shape", "--json", "--store", broker.store_path).lines
+    [shown] = gantrymq("store", "show", broker.store_path, "Shape", "key", "--json").lines
+    assert (pulled["body"], pulled["bodyLength"] < len(body)) == (body, True)
+    assert pulled.pop("brokerName") == grouped.pop("brokerName") == "broker-a"
+    assert list(pulled) == list(shown)
+    assert pulled == grouped == stored == shown
+
+
+def test_a_damaged_body_is_printed_named_and_an_exit_code(gantrymq: Run, tmp_path: Path) -> None:
+    with open_store(path=tmp_path / "store") as store:
+        store.put_batch([Message("t", b"one whole body"), Message("t", b"another"), Message("t", b"last")])
+        await_dispatch(store)
+    [log] = (tmp_path / "store" / "commitlog").iterdir()
+    raw = log.read_bytes()
+    log.write_bytes(raw.replace(b"another", b"anOther"))
+    outcome = gantrymq("consume", "t", "--store", tmp_path / "store", "--json")
+    found = [(line["body"], line["crcOk"]) for line in outcome.lines]
+    assert found == [("one whole body", True), ("anOther", False), ("last", True)]
+    assert (outcome.code, "t, queue 0, offset 1: the body does not have the CRC" in outcome.err) == (1, True)
+
+
+# A group
+
+
+def committed(broker: EmbeddedBroker, group: str, topic: str) -> dict[int, int]:
+    return broker.consumer_offsets(group, topic)
+
+
+def test_a_group_goes_on_behind_what_was_printed(gantrymq: Run, broker: EmbeddedBroker) -> None:
+    fill(broker, "Group", 10)
+    assert gantrymq("consume", "Group", "-G", "group", "-c", 3).out == b"0\n1\n2\n"
+    assert committed(broker, "group", "Group") == {0: 3}
+    assert gantrymq("consume", "Group", "-G", "group", "-e").out == b"".join(
+        b"%d\n" % number for number in range(3, 10)
+    )
+    assert gantrymq("consume", "Group", "-G", "group", "-e").out == b""
+    assert committed(broker, "group", "Group") == {0: 10}
+    assert gantrymq("consume", "Group", "-G", "filtered", "-e", "-g", "c").out == b"2\n5\n8\n"
+    assert committed(broker, "filtered", "Group") == {0: 10}  # also what the filter left out
+
+
+def test_what_was_not_flushed_is_not_committed(
+    gantrymq: Run, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(broker, "Unflushed", 100)
+    flush, flushes = consuming.Printer.flush, iter(range(100))
+
+    def breaks(printer: consuming.Printer) -> None:
+        if next(flushes) == 1:
+            raise BrokenPipeError
+        flush(printer)
+
+    monkeypatch.setattr(consuming.Printer, "flush", breaks)
+    with pytest.raises(BrokenPipeError):
+        gantrymq("consume", "Unflushed", "-G", "unflushed", "-X", "pullBatchSize=16")
+    assert committed(broker, "unflushed", "Unflushed") == {0: 16}
+
+
+# Processes
+
+
+def told(child: subprocess.Popen[bytes], lines: int) -> list[bytes]:
+    """The next lines of stdout."""
+    assert child.stdout is not None
+    found = []
+    for _ in range(lines):
+        ready, _, _ = select.select([child.stdout], [], [], PATIENCE_S)
+        assert ready, "nothing came"
+        found.append(child.stdout.readline())
+    return found
+
+
+def end(child: subprocess.Popen[bytes]) -> tuple[int, str]:
+    _, err = child.communicate(timeout=PATIENCE_S)
+    return child.returncode, err.decode()
+
+
+def test_a_consumer_that_waits_ends_when_its_reader_is_gone(broker: EmbeddedBroker, filled: str) -> None:
+    with start("consume", filled, bufsize=0) as child:
+        told(child, 1)
+        assert child.stdout is not None
+        child.stdout.close()
+        child.stdout = None
+        assert end(child) == (141, "")
+
+
+def test_an_interrupt_commits_what_was_printed(broker: EmbeddedBroker) -> None:
+    fill(broker, "Interrupted", 5)
+    with start("consume", "Interrupted", "-G", "interrupted", bufsize=0) as child:
+        told(child, 5)
+        child.send_signal(signal.SIGINT)
+        assert end(child) == (130, "gantrymq: interrupted after 5 messages\n")
+    assert committed(broker, "interrupted", "Interrupted") == {0: 5}
+
+
+def test_a_slow_pipe_is_acknowledged_line_by_line_until_an_interrupt(broker: EmbeddedBroker) -> None:
+    broker.create_topic("Slow", 1)
+    with start("produce", "Slow", "--results", bufsize=0) as child:
+        assert child.stdin is not None
+        for number in range(2):
+            child.stdin.write(b"%d\n" % number)
+            [line] = told(child, 1)
+            assert (json.loads(line)["line"], json.loads(line)["status"]) == (number + 1, "SEND_OK")
+        child.send_signal(signal.SIGTERM)
+        code, err = end(child)
+    assert code == 143
+    assert err.startswith("gantrymq: interrupted: 2 messages acknowledged in ")
+    assert err.endswith("; the input after line 2 was not sent\n")
+    assert broker.bodies("Slow") == [b"0", b"1"]
+
+
+def test_a_pipe_is_read_to_its_end(process: Run, broker: EmbeddedBroker) -> None:
+    broker.create_topic("Pipe", 4)
+    outcome = process("produce", "Pipe", input=b"".join(b"%d\n" % number for number in range(5_000)))
+    assert (outcome.code, outcome.err.startswith("gantrymq: 5,000 messages acknowledged")) == (0, True)
+    assert len(broker.wait_for_messages("Pipe", 5_000)) == 5_000
+
+
+def test_without_a_name_server_no_input_is_taken(process: Run, broker: EmbeddedBroker) -> None:
+    outcome = process("produce", "T", "-n", "127.0.0.1:1", input=b"x\n")
+    assert (outcome.code, "no name server answers: 127.0.0.1:1" in outcome.err) == (3, True)
