@@ -12,6 +12,7 @@ import pytest
 from gantrymq.client.pull_client import PullClient
 from gantrymq.model.message_queue import MessageQueue
 
+from .java import Setting
 from .java_cluster import JavaCluster, await_ends, max_offset
 
 pytestmark = pytest.mark.slow
@@ -19,8 +20,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def filtering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaCluster]:
-    """A broker with SQL92 filters."""
-    with JavaCluster(tmp_path_factory.mktemp("filtering") / "store", {"enablePropertyFilter": True}) as running:
+    """A broker with SQL92 filters and timers."""
+    settings: dict[str, Setting] = {"enablePropertyFilter": True, "timerWheelEnable": True}
+    with JavaCluster(tmp_path_factory.mktemp("filtering") / "store", settings) as running:
         yield running
 
 
