@@ -31,6 +31,7 @@ _STDIN_DESCRIPTOR = 0
 _JSON_CHARACTERS_A_BYTE = 6  # as \\u001f
 _ROOM_BESIDE_BODY = 1 << 18  # keys, properties
 _FAILURES_TOLD = 10
+_BLOCK_LINES = 1024  # made into messages at once: while more are made, the earlier ones would all be acknowledged
 
 Block = list[Given | Unusable]
 
@@ -65,8 +66,10 @@ class Inputs:
 
                 waiting = partial(_wait, stream, stop, before_wait)
                 for lines in read_lines(stream, longest, waiting, self.delimiter):
-                    yield name, read_all(lines, line, read)
-                    line += len(lines)
+                    for at in range(0, len(lines), _BLOCK_LINES):
+                        block = lines[at : at + _BLOCK_LINES]
+                        yield name, read_all(block, line, read)
+                        line += len(block)
 
 
 def _wait(stream: BufferedReader, stop: StopSignals, before_wait: Callable[[], None], begins: bool) -> None:
@@ -133,12 +136,12 @@ def _send_all(
 
     try:
         for file, block in inputs.blocks(config.max_message_size, signals, settle):
-            told.begin(file)
+            if file != told.file:
+                sender.drain()  # outcomes are printed with the name of their file
+                told.begin(file)
             used = sender.send(block if left is None else block[:left])
             told.used(block[:used])
             left = None if left is None else left - used
-            if file:
-                sender.drain()  # outcomes are printed with the name of their file
             if sender.is_stopped or signals.number is not None:
                 raise _Stopped
             if left == 0:
@@ -185,8 +188,7 @@ class _Told:
 
     def begin(self, file: str) -> None:
         """Note the file whose messages come next."""
-        if file != self.file:
-            self.file, self.last_line = file, 0
+        self.file, self.last_line = file, 0
 
     def used(self, block: Block) -> None:
         """Note that these lines were sent or failed."""
