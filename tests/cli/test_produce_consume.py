@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import select
 import signal
 import subprocess
@@ -272,6 +273,25 @@ def test_a_damaged_body_is_printed_named_and_an_exit_code(gantrymq: Run, tmp_pat
     found = [(line["body"], line["crcOk"]) for line in outcome.lines]
     assert found == [("one whole body", True), ("anOther", False), ("last", True)]
     assert (outcome.code, "t, queue 0, offset 1: the body does not have the CRC" in outcome.err) == (1, True)
+
+
+def documented(title: str) -> list[list[str]]:
+    """The keys of each object that a section of docs/cli.md shows."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
+    text = page.split(f"\n## `{title}", 1)[1].split("\n## ", 1)[0]
+    text = text.replace('"kind":"message"', '"kind"')
+    return [re.findall(r'"(\w+)"', code) for code in re.findall(r"`(\{\"[^`]*\})`", text)]
+
+
+def test_the_shapes_are_those_of_the_page(gantrymq: Run, broker: EmbeddedBroker, filled: str) -> None:
+    broker.create_topic("Documented", 1)
+    outcome = produced(gantrymq, "Documented", b"x", "--results")
+    failed = produced(gantrymq, "Documented", b"x", "--results", "-p", 9)
+    acknowledged, refused = documented("produce TOPIC")
+    assert [list(line) for line in (*outcome.lines, *failed.lines)] == [["file", *acknowledged], ["file", *refused]]
+    [line] = gantrymq("consume", filled, "-c", 1, "--json").lines
+    [shape] = documented("consume TOPIC")
+    assert list(line) == shape
 
 
 # A group

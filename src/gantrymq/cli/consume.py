@@ -180,8 +180,7 @@ def _stored(
     store: Path | None, config: Path | None, assignments: list[str] | None, what: _What, keys: list[str] | None
 ) -> tuple[Source, int]:
     """The source over a store directory, and the most bytes of a body."""
-    from gantrymq.cli.given_settings import read_options
-    from gantrymq.cli.opened import open_reader
+    from gantrymq.cli.opened import open_reader, read_options
     from gantrymq.cli.streams.stored import StoredSource
 
     assert store is not None
