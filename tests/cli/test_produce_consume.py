@@ -99,8 +99,10 @@ def test_files_are_messages_and_a_topic_may_be_an_option(gantrymq: Run, broker: 
     ]
     broker.wait_for_messages("Files", 2)
     assert gantrymq("consume", "-t", "Files", "-e", "-D", "").out == b"one\ntwo\n\0"
-    missing = gantrymq("produce", "Files", "missing")
-    assert (missing.code, "missing: No such file" in missing.err) == (2, True)
+    missing = gantrymq("produce", "Files", "-l", "a", "missing")
+    account, error = missing.err.splitlines()
+    assert (missing.code, "missing: No such file" in error) == (2, True)
+    assert account.startswith("gantrymq: 2 messages acknowledged in ")
 
 
 def test_results_are_in_order_and_name_what_is_stored(gantrymq: Run, broker: EmbeddedBroker) -> None:
@@ -382,6 +384,20 @@ def test_a_slow_pipe_is_acknowledged_line_by_line_until_an_interrupt(broker: Emb
     assert err.startswith("gantrymq: interrupted: 2 messages acknowledged in ")
     assert err.endswith("; the input after line 2 was not sent\n")
     assert broker.bodies("Slow") == [b"0", b"1"]
+
+
+def test_an_account_is_given_when_the_reader_of_the_results_is_gone(broker: EmbeddedBroker) -> None:
+    broker.create_topic("Unread", 1)
+    with start("produce", "Unread", "--results", bufsize=0) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.close()
+        child.stdout = None
+        child.stdin.write(b"one\n")
+        assert child.wait(PATIENCE_S) == 141  # although more input may come
+        _, err = end(child)
+    assert err.startswith("gantrymq: 1 message acknowledged in ")
+    assert err.endswith("; the input after line 1 was not sent\n")
 
 
 def test_a_pipe_is_read_to_its_end(process: Run, broker: EmbeddedBroker) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from io import BufferedReader
@@ -89,11 +89,14 @@ class Sending:
 
 
 def produce_all(config: ProducerConfig, inputs: Inputs, how: Sending, *, results: bool, quiet: bool) -> None:
-    """Send the input, and print the account on stderr. Raises Exit, and GantrymqError if no name server answers."""
+    """Send the input, and print the account on stderr, also if the input cannot be read or stdout has no reader.
+
+    Raises Exit unless all is acknowledged, GantrymqError if no name server answers, and BrokenPipeError.
+    """
     with ExitStack() as stack:
         signals = stack.enter_context(StopSignals())
         producer = stack.enter_context(Producer(config))
-        told = _Told(stack.enter_context(JsonLines()) if results else None)
+        told = _Told(JsonLines() if results else None)
         sender = Sender(
             producer,
             told.tell,
@@ -104,12 +107,19 @@ def produce_all(config: ProducerConfig, inputs: Inputs, how: Sending, *, results
         )
         _check_route(producer, inputs.template.topic)
         began_s = time.monotonic()
-        _send_all(config, inputs, how, sender, told, signals)
-        sender.drain()
-        took_s = time.monotonic() - began_s
-    _summarize(sender, told, took_s, signals.number, quiet=quiet)
+        try:
+            _send_all(config, inputs, how, sender, told, signals)
+        except BaseException:
+            told.stops_early = True
+            raise
+        finally:
+            sender.drain()
+            told.flush()
+            _summarize(sender, told, time.monotonic() - began_s, signals.number, quiet=quiet)
     if signals.number is not None:
         raise typer.Exit(128 + signals.number)
+    if told.has_no_reader:
+        raise BrokenPipeError
     if sender.account.failed:
         raise typer.Exit(FINDINGS)
 
@@ -131,7 +141,7 @@ def _send_all(
     def settle() -> None:
         sender.drain()
         told.flush()
-        if sender.is_stopped:
+        if sender.is_stopped or told.has_no_reader:
             raise _Stopped
 
     try:
@@ -142,7 +152,7 @@ def _send_all(
             used = sender.send(block if left is None else block[:left])
             told.used(block[:used])
             left = None if left is None else left - used
-            if sender.is_stopped or signals.number is not None:
+            if sender.is_stopped or signals.number is not None or told.has_no_reader:
                 raise _Stopped
             if left == 0:
                 return
@@ -151,7 +161,7 @@ def _send_all(
 
 
 class _Stopped(Exception):
-    """A message failed, so the rest of the input is not sent."""
+    """The rest of the input is not sent: a message failed, a signal arrived, or the reader of the results is gone."""
 
 
 def _open(file: str) -> BufferedReader:
@@ -184,7 +194,7 @@ class _Told:
         self._failures = 0
         self.file = ""
         self.last_line = 0
-        self.stops_early = False
+        self.stops_early = self.has_no_reader = False
 
     def begin(self, file: str) -> None:
         """Note the file whose messages come next."""
@@ -198,8 +208,7 @@ class _Told:
     def tell(self, outcome: Outcome) -> None:
         """Print an outcome."""
         if self._out is not None:
-            for line in _result_lines(outcome):
-                self._out.write({**({"file": self.file} if self.file else {}), **line})
+            self._write(self._out, outcome)
         if outcome.fate in (Fate.ACKNOWLEDGED, Fate.UNSENT):
             return
         self._failures += 1
@@ -209,7 +218,21 @@ class _Told:
     def flush(self) -> None:
         """Write what is buffered."""
         if self._out is not None:
-            self._out.flush()
+            with self._unless_broken():
+                self._out.flush()
+
+    def _write(self, out: JsonLines, outcome: Outcome) -> None:
+        with self._unless_broken():
+            for line in _result_lines(outcome):
+                out.write({**({"file": self.file} if self.file else {}), **line})
+
+    @contextmanager
+    def _unless_broken(self) -> Iterator[None]:
+        """Without a reader no more results are printed. What is under way is still waited for, and accounted."""
+        try:
+            yield
+        except BrokenPipeError:
+            self._out, self.has_no_reader = None, True
 
     def _place(self, lines: Sequence[int]) -> str:
         text = f"line {lines[0]}" if len(lines) == 1 else f"lines {lines[0]} to {lines[-1]}"
@@ -250,7 +273,7 @@ def _summarize(sender: Sender, told: _Told, took_s: float, signal: int | None, *
     account = sender.account
     for status, count in account.not_ok.items():
         warn(f"{count_text(count, 'message')} with {status.value}: stored, but not yet as safe as configured")
-    if quiet and not account.failed and signal is None:
+    if quiet and not account.failed and not told.stops_early:
         return
     rate = f" in {span_text(took_s * 1000)}, {account.acknowledged / took_s:,.0f} a second" if took_s > 0 else ""
     parts = [f"{count_text(account.acknowledged, 'message')} acknowledged{rate if account.acknowledged else ''}"]
