@@ -296,6 +296,25 @@ def test_the_shapes_are_those_of_the_page(gantrymq: Run, broker: EmbeddedBroker,
     assert list(line) == shape
 
 
+def test_a_profile_signs_every_request_and_tls_is_an_option(gantrymq: Run, tmp_path: Path) -> None:
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text("accounts:\n- accessKey: operator\n  secretKey: secret-1\n  admin: true\n")
+    with EmbeddedBroker(settings={"aclEnable": True, "aclPlainFile": str(accounts)}) as closed:
+        path = tmp_path / "gantrymq" / "profile.toml"
+        path.parent.mkdir()
+        keys = "access_key = 'operator'\nsecret_key = 'secret-1'\n"
+        path.write_text(f"[profile.p]\nnamesrv = '{closed.namesrv}'\n{keys}")
+        path.chmod(0o600)
+        refused = produced(gantrymq, "Guarded", b"x", "-n", closed.namesrv)
+        assert (refused.code, "0 messages acknowledged; 1 not acknowledged" in refused.err) == (1, True)
+        for options in (("--profile", "p"), ("--profile", "p", "--tls")):
+            assert produced(gantrymq, "Guarded", b"x", *options).code == 0
+        closed.wait_for_messages("Guarded", 2)
+        outcome = gantrymq("consume", "Guarded", "-e", "--profile", "p", "--tls")
+        assert (outcome.code, outcome.err, outcome.out) == (0, "", b"x\nx\n")
+        assert gantrymq("consume", "Guarded", "-e", "-n", closed.namesrv).code == 3
+
+
 # A group
 
 
