@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from base64 import b64encode
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
@@ -12,7 +10,6 @@ from typing import Self
 import orjson
 
 _FLUSH_AT_BYTES = 1 << 18
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 def json_line(fields: Mapping[str, object]) -> bytes:
@@ -32,21 +29,6 @@ def _with_utf8(value: object) -> object:
         case list() | tuple():
             return [_with_utf8(item) for item in value]
     return value
-
-
-def text_of(body: bytes) -> str | None:
-    """The body as text; None if it is not UTF-8 or has control characters."""
-    try:
-        text = body.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
-    return None if _CONTROL.search(text) else text
-
-
-def body_fields(body: bytes) -> dict[str, str | None]:
-    """``body`` and ``bodyBase64``, one of which is None."""
-    text = text_of(body)
-    return {"body": text, "bodyBase64": b64encode(body).decode("ascii") if text is None else None}
 
 
 class StdoutPieces:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from gantrymq.cli.body_text import body_lines, body_text
 from gantrymq.cli.opened import end_reading, read_options
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count
 from gantrymq.cli.terminal import DONE, FINDINGS, print_error
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from gantrymq.store.reader import StoreReader
 
 _MSG_ID_DIGITS = (32, 56)
-_HEX_SHOWN = 4096
-_BYTES_A_LINE = 16
 
 
 def show(
@@ -172,11 +171,14 @@ def _body_of(reading: Reading, record: Record) -> tuple[bytes, str]:
 
 
 def _print_json(record: Record, body: bytes) -> None:
-    from gantrymq.cli.json_lines import JsonLines, body_fields
+    from base64 import b64encode
 
+    from gantrymq.cli.json_lines import JsonLines
+
+    text = body_text(body)
     with JsonLines() as out:
-        fields = {**_place_of(record), **record.fields(), "crcOk": record.is_body_whole}
-        out.write({**fields, **body_fields(body)})
+        fields = {**_place_of(record), **record.fields(), "crcOk": record.is_body_whole, "body": text}
+        out.write({**fields, "bodyBase64": b64encode(body).decode("ascii") if text is None else None})
 
 
 def _place_of(record: Record) -> dict[str, object]:
@@ -211,52 +213,5 @@ def _print_text(record: Record, body: bytes, remarks: list[str]) -> None:
     ]
     print_pairs(f"{record.topic}, queue {row[codes.QUEUE_ID]}, offset {row[codes.QUEUE_OFFSET]}", pairs)
     print()
-    for line in _lines_of(body):
+    for line in body_lines(body):
         print_line(line)
-
-
-def _lines_of(body: bytes) -> Iterator[str]:
-    """The lines of the body for people."""
-    from gantrymq.cli.json_lines import text_of
-
-    text = text_of(body)
-    if text is None:
-        yield from _hex_lines(body)
-        return
-    yield from (_pretty(text) or text).splitlines()
-
-
-def _pretty(text: str) -> str | None:
-    """Indented JSON; None if the text is not JSON, or if indenting would change more than white space."""
-    import json
-
-    if text.lstrip()[:1] not in ("{", "["):
-        return None
-    try:
-        value = json.loads(text, parse_float=_float, object_pairs_hook=_object)
-    except (ValueError, RecursionError):
-        return None
-    return json.dumps(value, indent=2, ensure_ascii=False)
-
-
-def _float(text: str) -> float:
-    """A number that prints as it was written. Raises ValueError for any other."""
-    if repr(float(text)) != text:
-        raise ValueError(text)
-    return float(text)
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    if len(dict(pairs)) < len(pairs):
-        raise ValueError("a key occurs twice")
-    return dict(pairs)
-
-
-def _hex_lines(body: bytes) -> Iterator[str]:
-    """The first 4 KiB in the format of ``hexdump -C``."""
-    for at in range(0, min(len(body), _HEX_SHOWN), _BYTES_A_LINE):
-        part = body[at : at + _BYTES_A_LINE]
-        shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in part)
-        yield f"{at:08x}  {part.hex(' '):<{3 * _BYTES_A_LINE - 1}}  |{shown}|"
-    if len(body) > _HEX_SHOWN:
-        yield f"… and {len(body) - _HEX_SHOWN} bytes more (--body writes all)"

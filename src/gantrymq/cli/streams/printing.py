@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from hashlib import sha256
 
-from gantrymq.cli.json_lines import StdoutPieces, body_fields, json_line
+from gantrymq.cli.body_text import body_text
+from gantrymq.cli.json_lines import StdoutPieces, json_line
 from gantrymq.cli.streams.formats import Piece, Ready
 from gantrymq.cli.streams.sources import Arrived
 from gantrymq.cli.terminal import warn
@@ -79,6 +81,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 def _fields(ready: Ready) -> dict[str, object]:
     message, broker_name = ready.arrived
+    text = body_text(ready.body)
     return {
         "kind": "message",
         "topic": message.topic,
@@ -100,7 +103,8 @@ def _fields(ready: Ready) -> dict[str, object]:
         "bodySha256": sha256(message.body).hexdigest(),
         "msgId": message_id(message.store_host, message.phy_offset),
         "crcOk": is_body_whole(message),
-        **body_fields(ready.body),
+        "body": text,
+        "bodyBase64": b64encode(ready.body).decode("ascii") if text is None else None,
         **({"brokerName": broker_name} if broker_name else {}),
     }
 
