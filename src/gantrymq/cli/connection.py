@@ -175,7 +175,8 @@ class _Warnings(logging.Handler):
 
 
 @contextmanager
-def _client_warnings() -> Iterator[None]:
+def client_warnings() -> Iterator[None]:
+    """Print the warnings that clients log as those of a command, for the duration of the block."""
     logger, handler = logging.getLogger("gantrymq.client"), _Warnings(logging.WARNING)
     logger.addHandler(handler)
     try:
@@ -236,13 +237,18 @@ def _options(
 _CONNECTION = "connection"
 
 
+def connection_parameters() -> Mapping[str, inspect.Parameter]:
+    """The options of a connection as parameters of a command, by name: those of :meth:`Connection.read`."""
+    return inspect.signature(_options, eval_str=True).parameters
+
+
 def connects(command: Callable[..., None], *, unless: str | None = None) -> Callable[..., None]:
     """Replace a command's parameter ``connection`` by the options of a connection, behind its other options.
 
     The command is called with a :class:`Connection`. ``unless`` names a parameter that stands for another place than a
     cluster: if it is given, ``connection`` is None, and an option of a connection is a usage error.
     """
-    shared = inspect.signature(_options, eval_str=True).parameters
+    shared = connection_parameters()
     own = inspect.signature(command, eval_str=True).parameters
 
     @wraps(command)
@@ -250,7 +256,7 @@ def connects(command: Callable[..., None], *, unless: str | None = None) -> Call
         given = {name: arguments.pop(name) for name in shared}
         profile = given.pop("profile")
         if unless is None or arguments[unless] is None:
-            with _client_warnings():
+            with client_warnings():
                 command(connection=Connection.read(given, profile), **arguments)
             return
         for name, value in (("profile", profile), *given.items()):

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from gantrymq.cli.client_keys import ClientKeys, read_client_keys
 from gantrymq.cli.connection import Connection, connects
 from gantrymq.cli.options import Settings, whole_number
 from gantrymq.cli.produce import numbered_queue
-from gantrymq.cli.streams.client_keys import ClientKeys, read_client_keys
 from gantrymq.cli.streams.formats import TOKENS, BodyAs
 
 if TYPE_CHECKING:

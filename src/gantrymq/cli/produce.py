@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gantrymq.cli.client_keys import ClientKeys, read_client_keys
 from gantrymq.cli.connection import Connection, connects
 from gantrymq.cli.options import moment_ms, queue_number, whole_number
-from gantrymq.cli.streams.client_keys import ClientKeys, read_client_keys
 from gantrymq.cli.streams.escapes import delimiter
 
 if TYPE_CHECKING:
