@@ -186,6 +186,16 @@ def test_a_topic_is_copied(gantrymq: Run, broker: EmbeddedBroker) -> None:
     assert parts[0] == parts[1]
 
 
+def test_a_namespace_is_neither_given_nor_printed(gantrymq: Run, broker: EmbeddedBroker) -> None:
+    broker.create_topic("ns%Named", 1)
+    assert produced(gantrymq, "Named", b"x", "--namespace", "ns").code == 0
+    broker.wait_for_messages("ns%Named", 1)
+    for options in ((), ("-G", "named")):
+        outcome = gantrymq("consume", "Named", "--namespace", "ns", "-e", "-f", "%t %s", *options)
+        assert (outcome.code, outcome.out) == (0, b"Named x")
+    assert committed(broker, "ns%named", "ns%Named") == {0: 1}
+
+
 # What consume chooses
 
 

@@ -130,7 +130,9 @@ class PulledSource:
             if pulled.lost:
                 self.lost = True
                 warn(f"{queue}: the messages from offset {pulled.begin_offset} to {pulled.end_offset - 1} are deleted")
-            messages = decode_records(pulled.records, decompressed=False)
-            yield [Arrived(one, queue.broker_name) for one in messages if self._takes(one)]
+            messages = [one for one in decode_records(pulled.records, decompressed=False) if self._takes(one)]
+            for one in messages:
+                one.topic = queue.topic  # without the namespace
+            yield [Arrived(one, queue.broker_name) for one in messages]
         self._positions[queue] = end
         self._was_read.add(queue)
