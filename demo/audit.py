@@ -87,7 +87,7 @@ def audit_store(path: Path, conf: Path, given: pa.Table, acknowledged: int, seed
             asked = len(rows)
             differences = [line for row in rows for line in _lost_from_index(reader, given, row)]
     if differences:
-        raise DifferenceError(f"{path} does not hold what it was given", differences)
+        raise DifferenceError(f"{path} does not contain what it was given", differences)
     return Audit(len(holding.rows), acknowledged, asked)
 
 
@@ -96,11 +96,11 @@ def _differences(holding: Holding, given: pa.Table, acknowledged: int) -> Iterat
     is_ours = (rows >= 0) & (rows < given.num_rows)
     for place in np.flatnonzero(~is_ours):
         where = f"{holding.columns['topic'][place]} queue {holding.queue_ids[place]} at {holding.queue_offsets[place]}"
-        yield f"a message that nobody gave: {where}, keys {str(holding.columns['keys'][place])!r}"
+        yield f"a message that was not in the input: {where}, keys {str(holding.columns['keys'][place])!r}"
     counts = np.bincount(rows[is_ours], minlength=given.num_rows)
     stored = int(np.flatnonzero(counts)[-1]) + 1 if counts.any() else 0
     for row in np.flatnonzero(counts[: max(stored, acknowledged)] == 0):
-        promised = "acknowledged" if row < acknowledged else "not acknowledged, but rows behind it are there"
+        promised = "acknowledged" if row < acknowledged else "not acknowledged, but later rows are there"
         yield f"row {row} is lost ({promised})"
     for row in np.flatnonzero(counts > 1):
         yield f"row {row} is there {counts[row]} times"
@@ -136,7 +136,7 @@ def _disorder(holding: Holding) -> Iterator[str]:
     same_queue = (np.diff(topics) == 0) & (np.diff(holding.queue_ids) == 0)
     wrong = same_queue & ((np.diff(holding.rows) <= 0) | (np.diff(holding.queue_offsets) != 1))
     for place in np.flatnonzero(wrong):
-        yield f"row {holding.rows[place + 1]} stands behind row {holding.rows[place]} in its queue"
+        yield f"row {holding.rows[place + 1]} comes after row {holding.rows[place]} in its queue"
 
 
 def _lost_from_index(reader: StoreReader, given: pa.Table, row: int) -> Iterator[str]:

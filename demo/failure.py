@@ -10,7 +10,7 @@ _SHOWN = 12
 
 
 class DemoError(GantrymqError):
-    """The demo cannot go on: something it needs is missing, or a process of it failed."""
+    """The demo cannot continue: something it needs is missing, or a process of it failed."""
 
     exit_code = 3
 

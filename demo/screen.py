@@ -99,14 +99,14 @@ class Screen:
         report = recovered.report
         self.say(
             f"recovered in {recovered.took_s:.2f} s: {report.scanned_bytes / 1e6:,.1f} MB read with CRC, "
-            f"{report.queue_units_added:,} queue entries and {report.index_entries_added:,} index entries made anew, "
+            f"{report.queue_units_added:,} queue entries and {report.index_entries_added:,} index entries rebuilt, "
             f"{report.cut_bytes:,} bytes cut"
         )
 
     def audited(self, audit: Audit, rows: int) -> None:
         """Report an audit."""
         extra = f" and {audit.unacknowledged:,} that were stored but not acknowledged" if audit.unacknowledged else ""
-        onward = f"; storing goes on at row {audit.stored:,}" if audit.stored < rows else ""
+        onward = f"; storing continues at row {audit.stored:,}" if audit.stored < rows else ""
         self.done(
             f"{audit.stored:,} rows read back, each there once and unchanged: "
             f"all {audit.acknowledged:,} acknowledged{extra}{onward}"

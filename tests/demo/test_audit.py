@@ -68,7 +68,7 @@ def test_an_empty_store_holds_nothing(tmp_path: Path, messages: pa.Table) -> Non
         (lambda all_: replaced(all_, "body", 7, b"{}"), "row 7 has another body: b'{}' instead of "),
         (lambda all_: replaced(all_, "tags", 7, "ZZ"), "row 7 has another tags: ZZ instead of "),
         (lambda all_: replaced(all_, "queue_id", 7, 0), "row 7 is in queue 0 instead of 3"),
-        (lambda all_: replaced(all_, "properties", 7, []), "a message that nobody gave: flights-"),
+        (lambda all_: replaced(all_, "properties", 7, []), "a message that was not in the input: flights-"),
         (reordered, " in its queue"),
     ],
 )  # fmt: skip

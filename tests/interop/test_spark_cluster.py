@@ -234,7 +234,7 @@ def test_available_now_ends_where_it_began(cluster: JavaCluster) -> None:
 
 def test_what_is_gone(topics: JavaCluster, caplog: pytest.LogCaptureFixture) -> None:
     beyond = json.dumps({ORDERS: {"0": 1000, "1": 0, "2": 0, "3": 0}})
-    with pytest.raises(DataLossError, match=f"topic {ORDERS}, broker broker-a, queue 0: offset 1000 was read up to"):
+    with pytest.raises(DataLossError, match=f"topic {ORDERS}, broker broker-a, queue 0: offset 1000 was expected"):
         rows(live(topics, subscribe=ORDERS, startingOffsets=beyond))
     found = rows(live(topics, subscribe=ORDERS, startingOffsets=beyond, failOnDataLoss="false"))
     assert {row["queue_id"] for row in found} == {1, 2, 3}

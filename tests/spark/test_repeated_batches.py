@@ -70,7 +70,7 @@ def test_a_last_batch_that_comes_again_with_other_rows_is_a_warning(
     commit(monkeypatch, path, "q", 0, batch(5))
     commit(monkeypatch, path, "q", 0, batch(7))
     assert stored(path) == expected(5)
-    assert f"{path} has 5 rows of batch 0 of q already: the 7 rows of batch 0, which came again" in caplog.text
+    assert f"{path} has 5 rows of batch 0 of q already: the 7 rows of batch 0, which were written again" in caplog.text
 
 
 def test_a_checkpoint_that_was_set_back_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ def empty(file: Path) -> None:
 def test_a_staged_file_that_is_not_whole_is_an_error_that_names_it(path: Path, harm: Any) -> None:
     files = staged(path, batch(50), batch(50, 50))
     harm(files[1])
-    with pytest.raises(StoreError, match=f"{files[1].name}.*(is gone|cannot be read)"):
+    with pytest.raises(StoreError, match=f"{files[1].name}.*(is missing|cannot be read)"):
         sink(path).commit("q", 0, files)
     assert stored(path) == []
     assert sink(path).commit("other", 0, staged(path, batch(5), app="other"))

@@ -179,7 +179,7 @@ def test_a_batch_leaves_the_files_of_later_ones(path: Path) -> None:
 def test_files_that_are_gone_block_nobody_else(path: Path) -> None:
     files = staged(path, batch(5), batch(5, 5))
     files[1].unlink()
-    with pytest.raises(StoreError, match="is missing: the rows of batch 0 of q cannot be put"):
+    with pytest.raises(StoreError, match="is missing: rows of batch 0 of q cannot be put"):
         sink(path).commit("q", 0, files)
     assert sink(path).commit("other", 0, staged(path, batch(5), app="other"))
     assert stored(path) == expected(5)

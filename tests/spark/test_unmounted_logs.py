@@ -93,7 +93,7 @@ def test_the_disk_of_the_oldest_files_that_is_not_mounted_is_no_retention(
     shutil.rmtree(directories[0])
     if mount == "empty":
         directories[0].mkdir()
-    with pytest.raises(StoreError, match=f"^{directories[0]}: .*the log lacks its begin.*mount its disk"):
+    with pytest.raises(StoreError, match=f"^{directories[0]}: .*the log lacks its first files.*mount its disk"):
         rows_with(path, directories)
 
 
