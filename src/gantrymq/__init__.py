@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from gantrymq.errors import NoRouteError as NoRouteError
     from gantrymq.errors import NotAStoreError as NotAStoreError
     from gantrymq.errors import NotInPlaceError as NotInPlaceError
+    from gantrymq.errors import ReceiptHandleError as ReceiptHandleError
     from gantrymq.errors import RemotingCommandError as RemotingCommandError
     from gantrymq.errors import RemotingConnectError as RemotingConnectError
     from gantrymq.errors import RemotingError as RemotingError
@@ -201,6 +202,7 @@ _PUBLIC = {
         "NoRouteError",
         "NotAStoreError",
         "NotInPlaceError",
+        "ReceiptHandleError",
         "RemotingCommandError",
         "RemotingConnectError",
         "RemotingError",

@@ -196,6 +196,10 @@ class FilterSyntaxError(GantrymqError):
     """An SQL92 expression cannot be parsed, or is above a limit."""
 
 
+class ReceiptHandleError(GantrymqError):
+    """The receipt handle of a popped message, or the offsets beside it, are malformed."""
+
+
 class RemotingError(GantrymqError):
     """The base class of errors of RocketMQ's remoting protocol."""
 

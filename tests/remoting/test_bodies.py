@@ -21,6 +21,7 @@ from gantrymq.remoting.bodies.group import (
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
 )
+from gantrymq.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody, encode_bits
 from gantrymq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
 from gantrymq.remoting.bodies.topic import DataVersion, TopicConfig
 from gantrymq.remoting.body import Body, by_queue, decode_body, keyed
@@ -145,3 +146,24 @@ def test_the_enums_of_the_cpp_client_are_numbers() -> None:
     assert (group.consume_type, group.message_model) == ("CONSUME_PASSIVELY", "CLUSTERING")
     assert group.consume_from_where == "CONSUME_FROM_LAST_OFFSET"
     assert group.subscription_data_set[0].sub_version == 1795281413243
+
+
+def test_a_batch_of_acknowledgements_has_short_names_and_is_read_with_long_ones() -> None:
+    ack = BatchAck(consumer_group="G", topic="T", retry="0", start_offset=5, queue_id=1, bit_set=encode_bits([0, 9]))
+    body = BatchAckMessageRequestBody(broker_name="a", acks=[ack])
+    assert b'{"c":"G","t":"T","r":"0","so":5,"q":1,"rq":0,"pt":0,"it":0,"b":"AQI="}' in body.encode()
+    assert decode_body(BatchAckMessageRequestBody, body.encode()) == body
+    long = b'{"brokerName":"a","acks":[{"consumerGroup":"G","topic":"T","startOffset":5,"queueId":1,"bitSet":"AQI="}]}'
+    assert decode_body(BatchAckMessageRequestBody, long) == body
+    assert ack.bits(10) == [0, 9]
+
+
+@pytest.mark.parametrize(("bit_set", "most"), [("AQI=", 9), ("AQ", 8), ("!!!!", 8), ("/" * 4000, 100)])
+def test_acknowledged_offsets_that_cannot_be_are_refused(bit_set: str, most: int) -> None:
+    with pytest.raises(RemotingCommandError):
+        BatchAck(consumer_group="G", topic="T", bit_set=bit_set).bits(most)
+
+
+@pytest.mark.parametrize("bit_set", [None, "", "AAAA"])
+def test_no_offsets_are_acknowledged(bit_set: str | None) -> None:
+    assert BatchAck(consumer_group="G", topic="T", bit_set=bit_set).bits(8) == []

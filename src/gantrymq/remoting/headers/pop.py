@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from gantrymq.remoting.codes import RequestCode
-from gantrymq.remoting.header import Int, Long, RpcHeader, TopicHeader
+from gantrymq.remoting.header import CommandHeader, Int, Long, RpcHeader, TopicHeader
 
 
 class AckMessageRequestHeader(TopicHeader, kw_only=True):
@@ -34,6 +34,14 @@ class ChangeInvisibleTimeRequestHeader(TopicHeader, kw_only=True):
     suspend: bool = False
 
 
+class ChangeInvisibleTimeResponseHeader(CommandHeader, kw_only=True):
+    """The answer to CHANGE_MESSAGE_INVISIBLETIME: the parts of the new receipt handle."""
+
+    pop_time: Long
+    invisible_time: Long
+    revive_qid: Int
+
+
 class NotificationRequestHeader(TopicHeader, kw_only=True):
     """NOTIFICATION."""
 
@@ -48,6 +56,13 @@ class NotificationRequestHeader(TopicHeader, kw_only=True):
     attempt_id: str | None = None
     exp_type: str | None = None
     exp: str | None = None
+
+
+class NotificationResponseHeader(CommandHeader, kw_only=True):
+    """The answer to NOTIFICATION."""
+
+    has_msg: bool
+    polling_full: bool = False
 
 
 class PeekMessageRequestHeader(TopicHeader, kw_only=True):
@@ -71,6 +86,12 @@ class PollingInfoRequestHeader(TopicHeader, kw_only=True):
     queue_id: Int = 0
 
 
+class PollingInfoResponseHeader(CommandHeader, kw_only=True):
+    """The answer to POLLING_INFO: how many pops wait."""
+
+    polling_num: Int
+
+
 class PopMessageRequestHeader(TopicHeader, kw_only=True):
     """POP_MESSAGE."""
 
@@ -88,6 +109,18 @@ class PopMessageRequestHeader(TopicHeader, kw_only=True):
     exp: str | None = None
     order: bool = False
     attempt_id: str | None = None
+
+
+class PopMessageResponseHeader(CommandHeader, kw_only=True):
+    """The answer to POP_MESSAGE, and to PEEK_MESSAGE, which has no offset infos."""
+
+    pop_time: Long
+    invisible_time: Long
+    revive_qid: Int
+    rest_num: Long
+    start_offset_info: str | None = None
+    msg_offset_info: str | None = None
+    order_count_info: str | None = None
 
 
 class PopLiteMessageRequestHeader(RpcHeader, kw_only=True):
