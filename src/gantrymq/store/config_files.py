@@ -8,7 +8,7 @@ or an offset. The validation therefore names each impossible value, with its pat
 Thread rule: plain functions.
 
 Source: ConfigManager; TopicConfigManager, SubscriptionGroupManager, ConsumerOffsetManager, ScheduleMessageService,
-ConsumerFilterManager, TopicQueueMappingManager.
+ConsumerFilterManager, QueueLevelConsumerManager, TopicQueueMappingManager.
 """
 
 from __future__ import annotations
@@ -163,6 +163,16 @@ _MAPPING = _fields(
     epoch=_number(-1),
     hostedQueues=_table(_LIST, _number(0, INT_MAX)),
 )
+_ORDER = _fields(
+    popTime=_number(0),
+    i=_number(0),
+    o=_LIST,
+    ot=_table(_number(0), _number(0)),
+    oc=_table(_number(0, INT_MAX), _number(0)),
+    l=_number(0),
+    cm=_number(-LONG_MAX - 1),
+    a=_TEXT,
+)
 _DELETION = _fields(lastOffset=_number(0), endOffset=_number(0), delayedOffset=_number(0))
 _CHECKS: Mapping[str, Check] = {
     "topics.json": _fields(topicConfigTable=_table(_TOPIC), dataVersion=_VERSION),
@@ -175,6 +185,7 @@ _CHECKS: Mapping[str, Check] = {
     "consumerFilter.json": _fields(
         filterDataByTopic=_table(_fields("topic", topic=_TEXT, groupFilterData=_table(_FILTER)))
     ),
+    "consumerOrderInfo.json": _fields(table=_table(_table(_ORDER, _number(0, INT_MAX)), _topic_at_group)),
     "topicQueueMapping.json": _fields(topicQueueMappingInfoMap=_table(_MAPPING), dataVersion=_VERSION),
     DELETED_TOPICS: _fields(
         deletedTopics=_table(_fields(lastOffset=_number(0), endOffset=_number(0), delayedOffset=_number(0)))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from gantrymq.broker.tables.consumer_filters import ConsumerFilterManager
+from gantrymq.broker.tables.consumer_order_info import ConsumerOrderInfo
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.tables.topics import TopicConfigManager
@@ -31,6 +32,7 @@ TOPICS = "topics.json"
 SUBSCRIPTION_GROUP = "subscriptionGroup.json"
 TRANSACTION_METRICS = "transactionMetrics"
 CONSUMER_FILTER = "consumerFilter.json"
+CONSUMER_ORDER_INFO = "consumerOrderInfo.json"
 
 log = get_logger("gantrymq.broker")
 
@@ -159,4 +161,5 @@ def table_decoders() -> TableDecoders:
         SUBSCRIPTION_GROUP: SubscriptionGroupManager(config, clock).load,
         CONSUMER_OFFSET: ConsumerOffsetManager(config, clock).load,
         CONSUMER_FILTER: ConsumerFilterManager(config, clock).load,
+        CONSUMER_ORDER_INFO: ConsumerOrderInfo(clock).load,
     }
