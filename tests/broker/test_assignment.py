@@ -1,8 +1,15 @@
 """QUERY_ASSIGNMENT and SET_MESSAGE_REQUEST_MODE: queues that the broker divides."""
 
+import json
+from pathlib import Path
+
+import msgspec
 import pytest
 from broker_cases import BrokerCase, StartBroker, StartNamesrv
 
+from gantrymq.broker.tables import request_modes
+from gantrymq.broker.tables.request_modes import MessageRequestModeManager
+from gantrymq.errors import RemotingError
 from gantrymq.model.message_queue import MOST_QUEUES, MessageQueue
 from gantrymq.remoting.bodies.client import (
     QueryAssignmentRequestBody,
@@ -12,9 +19,10 @@ from gantrymq.remoting.bodies.client import (
 from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.body import decode_body
 from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.store.config_files import parse_config, table_problems
 
 
-async def assigned(case: BrokerCase, client_id: str, **of: str) -> list[int] | None:
+async def assigned(case: BrokerCase, client_id: str, *, mode: str = "PULL", **of: str) -> list[int] | None:
     """The numbers of the queues that a client gets; None where the broker does not know."""
     asked = {"topic": "T", "consumer_group": "G", "strategy_name": "AVG", "message_model": "CLUSTERING"} | of
     body = QueryAssignmentRequestBody(client_id=client_id, **asked)
@@ -24,7 +32,7 @@ async def assigned(case: BrokerCase, client_id: str, **of: str) -> list[int] | N
     if found is None:
         return None
     queues = [one.message_queue for one in found]
-    assert {one.mode for one in found} <= {"PULL"}
+    assert {one.mode for one in found} <= {mode}
     assert all(isinstance(queue, MessageQueue) and queue.broker_name == "broker-a" for queue in queues)
     return [queue.queue_id for queue in queues if queue is not None]
 
@@ -52,16 +60,105 @@ async def test_members_get_their_shares(start_namesrv: StartNamesrv, start_broke
     assert (answer.code, answer.body) == (ResponseCode.SYSTEM_ERROR, b"")
 
 
+async def set_mode(case: BrokerCase, mode: str, share: int = 0, topic: str = "T") -> int:
+    body = SetMessageRequestModeRequestBody(topic=topic, consumer_group="G", mode=mode, pop_share_queue_num=share)
+    return (await case.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, body)).code
+
+
 @pytest.mark.asyncio
-async def test_there_is_no_mode_but_pull(broker: BrokerCase) -> None:
+async def test_members_that_pop_share_queues(start_namesrv: StartNamesrv, start_broker: StartBroker) -> None:
+    namesrv = await start_namesrv()
+    case = await start_broker(namesrv_addr=namesrv.address, broker_name="broker-a")
+    await case.send("T")
+    for client_id in ("c1", "c2", "c3", "c4"):
+        case.client = case.another_client()
+        await case.heart_beat("G", ("T",), client_id=client_id)
+    clients = ("c1", "c2", "c3", "c4", "c5")
+
+    async def popped(**of: str) -> list[list[int] | None]:
+        return [await assigned(case, one, mode="POP", **of) for one in clients]
+
+    # The lists are those of allocate4Pop for the same members and 4 queues.
+    for all_queues in (0, -1, 3, 99):
+        assert await set_mode(case, "POP", all_queues) == ResponseCode.SUCCESS
+        assert await popped() == [[-1]] * 5
+    await set_mode(case, "POP", 1)
+    assert await popped() == [[0, 1], [1, 2], [2, 3], [3, 0], []]
+    assert await popped(strategy_name="AVG_BY_CIRCLE") == [[0, 1], [1, 2], [2, 3], [3, 0], []]
+    case.server.topics.update([TopicConfig(topic_name="Few", read_queue_nums=3, write_queue_nums=3)])
+    await case.server.outer.settled()
+    await set_mode(case, "POP", 1, topic="Few")
+    assert await popped(topic="Few") == [[0], [1], [2], [0], []]  # more members than queues
+    await set_mode(case, "PULL")
+    assert await assigned(case, "c1") == [0]
+
+
+@pytest.mark.asyncio
+async def test_the_mode_of_a_group_without_one(start_namesrv: StartNamesrv, start_broker: StartBroker) -> None:
+    namesrv = await start_namesrv()
+    case = await start_broker(
+        namesrv_addr=namesrv.address, broker_name="broker-a", default_message_request_mode="POP",
+        server_load_balancer_enable=False,
+    )  # fmt: skip
+    await case.send("T")
+    await case.heart_beat("G", ("T",), client_id="c1")
+    assert await assigned(case, "c1", mode="POP") == [0, 1, 2, 3]  # the balancer is off
+    case.server.config.update({"serverLoadBalancerEnable": "true"}, running=True)
+    assert await assigned(case, "c1", mode="POP") == [-1]
+    assert await assigned(case, "c1", mode="PULL", topic="%RETRY%G") == [0]
+    await set_mode(case, "PULL")
+    assert await assigned(case, "c1", mode="PULL") == [0, 1, 2, 3]
+
+
+@pytest.mark.asyncio
+async def test_only_a_mode_of_a_topic_and_a_group_is_accepted(broker: BrokerCase) -> None:
     await broker.send("T")
-    codes = []
-    for topic, mode in (("T", "PULL"), ("T", "POP"), ("nowhere", "PULL"), ("%RETRY%G", "PULL")):
-        body = SetMessageRequestModeRequestBody(topic=topic, consumer_group="G", mode=mode)
-        codes.append((await broker.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, body)).code)
+    asked = (("T", "PULL"), ("T", "POP"), ("nowhere", "PULL"), ("%RETRY%G", "PULL"), ("T", "PUSH"))
+    codes = [await set_mode(broker, mode, topic=topic) for topic, mode in asked]
     assert codes == [
         ResponseCode.SUCCESS,
-        ResponseCode.NO_PERMISSION,
+        ResponseCode.SUCCESS,
         ResponseCode.TOPIC_NOT_EXIST,
         ResponseCode.NO_PERMISSION,
+        ResponseCode.INVALID_PARAMETER,
     ]
+    broker.server.config.update({"autoCreateSubscriptionGroup": "false"})
+    body = SetMessageRequestModeRequestBody(topic="T", consumer_group="other", mode="POP")
+    answer = await broker.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, body)
+    assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+@pytest.mark.asyncio
+async def test_a_mode_is_durable_when_it_is_answered(tmp_path: Path) -> None:
+    async with BrokerCase(tmp_path) as case:
+        await case.send("T")
+        assert await set_mode(case, "POP", 2) == ResponseCode.SUCCESS
+        # RocketMQ's file: the fields of a pair, sorted.
+        kept = {"consumerGroup": "G", "mode": "POP", "popShareQueueNum": 2, "topic": "T"}
+        file = json.loads((tmp_path / "config" / "messageRequestMode.json").read_bytes())
+        assert file == {"messageRequestModeMap": {"T": {"G": kept}}}
+        assert list(file["messageRequestModeMap"]["T"]["G"]) == sorted(kept)
+    async with BrokerCase(tmp_path) as case:
+        answer = await case.ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        assert json.loads(answer.body) == file
+
+
+def test_there_is_a_limit_to_modes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_modes, "MOST_MODES", 2)
+    modes = MessageRequestModeManager()
+    for topic in ("T", "U"):
+        modes.set(SetMessageRequestModeRequestBody(topic=topic, consumer_group="G", mode="POP"))
+    modes.set(SetMessageRequestModeRequestBody(topic="T", consumer_group="G", mode="PULL"))  # not one more
+    with pytest.raises(RemotingError, match="no more"):
+        modes.set(SetMessageRequestModeRequestBody(topic="T", consumer_group="H", mode="POP"))
+    loaded = MessageRequestModeManager()
+    loaded.load(modes.snapshot()())
+    assert (len(loaded), loaded.copy()) == (2, modes.copy())
+
+
+@pytest.mark.parametrize("table", ["[]", '{"T":[]}', '{"T":{"G":{"topic":1}}}'])
+def test_another_shape_of_the_file_is_refused(table: str) -> None:
+    value = parse_config(f'{{"messageRequestModeMap":{table}}}'.encode())
+    assert list(table_problems("messageRequestMode.json", value)) != []
+    with pytest.raises(msgspec.ValidationError):
+        MessageRequestModeManager().load(value)

@@ -17,6 +17,7 @@ from gantrymq.broker.stored_records import StoredRecords
 from gantrymq.broker.tables.consumer_filters import ConsumerFilterManager
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.persistence import ConfigPersistence
+from gantrymq.broker.tables.request_modes import MessageRequestModeManager
 from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.broker.transactions.decisions import Decisions
@@ -43,6 +44,7 @@ class BrokerContext:
     offsets: ConsumerOffsetManager
     consumers: ConsumerManager
     filters: ConsumerFilterManager
+    request_modes: MessageRequestModeManager
     producers: ProducerManager
     locks: RebalanceLockManager
     stats: BrokerStatsManager

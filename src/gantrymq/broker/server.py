@@ -37,12 +37,14 @@ from gantrymq.broker.tables.consumer_filters import ConsumerFilterManager
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.persistence import (
     CONSUMER_FILTER,
+    MESSAGE_REQUEST_MODE,
     SUBSCRIPTION_GROUP,
     TOPICS,
     TRANSACTION_METRICS,
     ConfigPersistence,
     KeptTable,
 )
+from gantrymq.broker.tables.request_modes import MessageRequestModeManager
 from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.broker.transactions.check import TICK_MS, TransactionalMessageCheckService
@@ -161,6 +163,7 @@ class BrokerServer:
         self.offsets = ConsumerOffsetManager(config, clock)
         self.transaction_metrics = TransactionMetrics(clock)
         self.filters = ConsumerFilterManager(config, clock)
+        self.request_modes = MessageRequestModeManager()
         self.kept = ConfigPersistence(
             self._fs,
             self._path / "config",
@@ -170,6 +173,7 @@ class BrokerServer:
                 KeptTable(CONSUMER_OFFSET, self.offsets),
                 KeptTable(TRANSACTION_METRICS, self.transaction_metrics, is_dispensable=True),
                 KeptTable(CONSUMER_FILTER, self.filters),
+                KeptTable(MESSAGE_REQUEST_MODE, self.request_modes),
             ],
         )
         self.kept.load()
@@ -243,6 +247,7 @@ class BrokerServer:
             offsets=self.offsets,
             consumers=self.consumers,
             filters=self.filters,
+            request_modes=self.request_modes,
             producers=self.producers,
             locks=self.locks,
             stats=self.stats,

@@ -20,7 +20,7 @@ from gantrymq.config.name_servers import name_server_addresses
 from gantrymq.config.remoting_limits import RemotingLimits
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError
-from gantrymq.model.java import LONG_MAX
+from gantrymq.model.java import INT_MAX, LONG_MAX
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 _MOST_QUEUES = 65_536  # of a topic
@@ -63,6 +63,9 @@ class BrokerConfig(RemotingLimits):
     region_id: str = key("regionId", "DefaultRegion", allowed=".{1,255}")
     trace_on: bool = key("traceOn", True)
     revive_queue_num: int = key("reviveQueueNum", 8, least=1, most=_MOST_QUEUES, at_start=True)
+    server_load_balancer_enable: bool = key("serverLoadBalancerEnable", True)
+    default_message_request_mode: str = key("defaultMessageRequestMode", "PULL", allowed="PULL|POP")
+    default_pop_share_queue_num: int = key("defaultPopShareQueueNum", -1, least=-INT_MAX - 1)
     reject_pull_consumer_enable: bool = key("rejectPullConsumerEnable", False)
     lite_pull_message_enable: bool = key("litePullMessageEnable", True)
     use_server_side_reset_offset: bool = key("useServerSideResetOffset", True)

@@ -8,7 +8,7 @@ or an offset. The validation therefore names each impossible value, with its pat
 Thread rule: plain functions.
 
 Source: ConfigManager; TopicConfigManager, SubscriptionGroupManager, ConsumerOffsetManager, ScheduleMessageService,
-ConsumerFilterManager, QueueLevelConsumerManager, TopicQueueMappingManager.
+ConsumerFilterManager, QueueLevelConsumerManager, MessageRequestModeManager, TopicQueueMappingManager.
 """
 
 from __future__ import annotations
@@ -173,6 +173,12 @@ _ORDER = _fields(
     cm=_number(-LONG_MAX - 1),
     a=_TEXT,
 )
+_MODE = _fields(
+    consumerGroup=_TEXT,
+    topic=_TEXT,
+    mode=_TEXT,
+    popShareQueueNum=_number(-INT_MAX - 1, INT_MAX),
+)
 _DELETION = _fields(lastOffset=_number(0), endOffset=_number(0), delayedOffset=_number(0))
 _CHECKS: Mapping[str, Check] = {
     "topics.json": _fields(topicConfigTable=_table(_TOPIC), dataVersion=_VERSION),
@@ -186,6 +192,7 @@ _CHECKS: Mapping[str, Check] = {
         filterDataByTopic=_table(_fields("topic", topic=_TEXT, groupFilterData=_table(_FILTER)))
     ),
     "consumerOrderInfo.json": _fields(table=_table(_table(_ORDER, _number(0, INT_MAX)), _topic_at_group)),
+    "messageRequestMode.json": _fields(messageRequestModeMap=_table(_table(_MODE))),
     "topicQueueMapping.json": _fields(topicQueueMappingInfoMap=_table(_MAPPING), dataVersion=_VERSION),
     DELETED_TOPICS: _fields(
         deletedTopics=_table(_fields(lastOffset=_number(0), endOffset=_number(0), delayedOffset=_number(0)))

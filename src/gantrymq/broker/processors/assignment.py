@@ -1,15 +1,20 @@
-"""The assignment of queues to consumers: QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE, LOCK_BATCH_MQ, UNLOCK_BATCH_MQ.
+"""The assignment of queues to consumers: QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE, GET_ALL_MESSAGE_REQUEST_MODE,
+LOCK_BATCH_MQ, UNLOCK_BATCH_MQ.
 
 Source: QueryAssignmentProcessor, TopicRouteInfoManager, MessageRequestModeManager, AdminBrokerProcessor.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gantrymq.broker import names
 from gantrymq.broker.answers import LongAnswers, encode_in_slices
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.sessions.consumers import ConsumerManager
 from gantrymq.broker.sessions.queue_locks import RebalanceLockManager
+from gantrymq.broker.tables.persistence import MESSAGE_REQUEST_MODE, ConfigPersistence
+from gantrymq.broker.tables.request_modes import POP, PULL, MessageRequestModeManager
 from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.clock import Clock, monotonic_ms
@@ -53,11 +58,14 @@ class LockProcessor:
         return request.response(ResponseCode.SUCCESS)
 
 
-_SHARES = {"AVG": contiguous, "AVG_BY_CIRCLE": round_robin}
+_SHARES: dict[str, Callable[[list[MessageQueue], int, int], list[MessageQueue]]] = {
+    "AVG": contiguous,
+    "AVG_BY_CIRCLE": round_robin,
+}
 
 
 class QueryAssignmentProcessor:
-    """Assigns queues to clients. The mode is always PULL, because this broker has no POP."""
+    """Assigns queues to clients, and tells them how to consume: by PULL or by POP."""
 
     def __init__(
         self,
@@ -65,37 +73,57 @@ class QueryAssignmentProcessor:
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         consumers: ConsumerManager,
+        modes: MessageRequestModeManager,
+        kept: ConfigPersistence,
         outer: BrokerOuterAPI,
     ) -> None:
         self._config, self._topics, self._groups = config, topics, groups
-        self._consumers, self._outer = consumers, outer
+        self._consumers, self._modes, self._kept, self._outer = consumers, modes, kept, outer
         self._long = LongAnswers()
 
     async def query(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """QUERY_ASSIGNMENT: a client's share of a topic's queues at all brokers."""
-        share = await self._share(decode_request(QueryAssignmentRequestBody, request.body))
+        asked = decode_request(QueryAssignmentRequestBody, request.body)
+        mode = self._mode(asked.topic, asked.consumer_group)
+        share = await self._share(asked, mode)
         body = QueryAssignmentResponseBody()
         async with self._long.turn(channel, len(share or ())):
             if share is not None:
-                given = [MessageQueueAssignment(message_queue=one) async for one in in_slices(share)]
+                given = [MessageQueueAssignment(message_queue=one, mode=mode.mode) async for one in in_slices(share)]
                 body.message_queue_assignments = given
             return request.response(ResponseCode.SUCCESS, body=await encode_in_slices(body))
 
-    async def _share(self, asked: QueryAssignmentRequestBody) -> list[MessageQueue] | None:
+    def _mode(self, topic: str, group: str) -> SetMessageRequestModeRequestBody:
+        """The mode that was set, or the default one. A retry topic is pulled."""
+        found = self._modes.get(topic, group)
+        if found is not None:
+            return found
+        broker = self._config.broker
+        mode = PULL if topic.startswith(names.RETRY_PREFIX) else broker.default_message_request_mode
+        share = broker.default_pop_share_queue_num if mode == POP else 0
+        return SetMessageRequestModeRequestBody(topic=topic, consumer_group=group, mode=mode, pop_share_queue_num=share)
+
+    async def _share(
+        self, asked: QueryAssignmentRequestBody, mode: SetMessageRequestModeRequestBody
+    ) -> list[MessageQueue] | None:
         queues = await self._outer.readable_queues(asked.topic)
         if queues is None or asked.message_model == "BROADCASTING":
+            return queues
+        if not self._config.broker.server_load_balancer_enable:
             return queues
         group = self._consumers.group(asked.consumer_group)
         share = _SHARES.get(str(asked.strategy_name))
         if group is None or share is None:
             return None
         clients = sorted(client.client_id for client in group.clients)
+        if mode.mode == POP:
+            return _share_for_pop(share, queues, clients, asked.client_id, mode.pop_share_queue_num)
         if asked.client_id not in clients:
             return []
         return share(queues, clients.index(asked.client_id), len(clients))
 
-    def set_mode(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """SET_MESSAGE_REQUEST_MODE: accepts only PULL, which is the mode anyway."""
+    async def set_mode(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """SET_MESSAGE_REQUEST_MODE. The answer comes when the mode is durable."""
         asked = decode_request(SetMessageRequestModeRequestBody, request.body)
         topic, group = asked.topic, asked.consumer_group
         if topic.startswith(names.RETRY_PREFIX):
@@ -104,7 +132,38 @@ class QueryAssignmentProcessor:
             return request.response(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         if self._groups.find(group) is None:
             return request.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
-        if asked.mode != "PULL":
-            remark = f"the broker[{self._config.broker.broker_ip1}] pop message is forbidden"
-            return request.response(ResponseCode.NO_PERMISSION, remark)
+        if asked.mode not in (PULL, POP):
+            return request.response(ResponseCode.INVALID_PARAMETER, f"mode[{asked.mode[:64]}] is not PULL or POP")
+        self._modes.set(asked)
+        await self._kept.save(MESSAGE_REQUEST_MODE)
         return request.response(ResponseCode.SUCCESS)
+
+    async def get_all_modes(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_MESSAGE_REQUEST_MODE: the content of messageRequestMode.json."""
+        table = self._modes.copy()
+        async with self._long.turn(channel, len(self._modes)):
+            return request.response(ResponseCode.SUCCESS, body=await encode_in_slices(table))
+
+
+def _share_for_pop(
+    share: Callable[[list[MessageQueue], int, int], list[MessageQueue]],
+    queues: list[MessageQueue],
+    clients: list[str],
+    client_id: str,
+    share_queue_num: int,
+) -> list[MessageQueue]:
+    """The queues that a client pops (allocate4Pop). Queue -1 means all queues of a broker.
+
+    A client pops its own share and those of the ``share_queue_num`` clients behind it, because several may pop one
+    queue. With 0, or with as many as there are others, each client pops everything.
+    """
+    count = len(clients)
+    if share_queue_num <= 0 or share_queue_num >= count - 1:
+        return sorted({MessageQueue(queue.topic, queue.broker_name, -1) for queue in queues})
+    if client_id not in clients:
+        return []
+    index = clients.index(client_id)
+    if count > len(queues):
+        return [queues[index % len(queues)]] if queues else []
+    owners = ((index + at) % count for at in range(share_queue_num + 1))
+    return [queue for owner in owners for queue in share(queues, owner, count)]

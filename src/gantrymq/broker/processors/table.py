@@ -117,7 +117,6 @@ _POP: dict[RequestCode, type[CommandHeader]] = {
     RequestCode.POP_LITE_MESSAGE: PopLiteMessageRequestHeader,
 }
 _BODIES = {
-    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: b'{"messageRequestModeMap":{}}',
     RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: (
         b'{"runtimeTable":{},"configTable":{},"cgColdReadThreshold":3145728,"globalColdReadThreshold":104857600,'
         b'"globalAcc":0}'
@@ -463,7 +462,13 @@ def _consumers(context: BrokerContext) -> dict[int, Route]:
         context.config, context.store, context.topics, context.groups, context.consumers, context.offsets
     )
     assignment = QueryAssignmentProcessor(
-        context.config, context.topics, context.groups, context.consumers, context.outer
+        context.config,
+        context.topics,
+        context.groups,
+        context.consumers,
+        context.request_modes,
+        context.kept,
+        context.outer,
     )
     caught_up = DispatchCatchUp(context.store)
     locks = LockProcessor(context.locks, context.clock)
@@ -482,6 +487,7 @@ def _consumers(context: BrokerContext) -> dict[int, Route]:
         ),
         RequestCode.QUERY_ASSIGNMENT: Route(assignment.query, QUERY_ASSIGNMENT),
         RequestCode.SET_MESSAGE_REQUEST_MODE: Route(assignment.set_mode, ADMINISTRATORS),
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: Route(assignment.get_all_modes, ADMINISTRATORS),
         RequestCode.LOCK_BATCH_MQ: Route(locks.lock, LOCK_BATCH_MQ),
         RequestCode.UNLOCK_BATCH_MQ: Route(locks.unlock, UNLOCK_BATCH_MQ),
     }

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from gantrymq.broker.tables.consumer_filters import ConsumerFilterManager
 from gantrymq.broker.tables.consumer_order_info import ConsumerOrderInfo
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
+from gantrymq.broker.tables.request_modes import MessageRequestModeManager
 from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.clock import SystemClock
@@ -33,6 +34,7 @@ SUBSCRIPTION_GROUP = "subscriptionGroup.json"
 TRANSACTION_METRICS = "transactionMetrics"
 CONSUMER_FILTER = "consumerFilter.json"
 CONSUMER_ORDER_INFO = "consumerOrderInfo.json"
+MESSAGE_REQUEST_MODE = "messageRequestMode.json"
 
 log = get_logger("gantrymq.broker")
 
@@ -162,4 +164,5 @@ def table_decoders() -> TableDecoders:
         CONSUMER_OFFSET: ConsumerOffsetManager(config, clock).load,
         CONSUMER_FILTER: ConsumerFilterManager(config, clock).load,
         CONSUMER_ORDER_INFO: ConsumerOrderInfo(clock).load,
+        MESSAGE_REQUEST_MODE: MessageRequestModeManager().load,
     }
