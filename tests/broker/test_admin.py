@@ -211,7 +211,7 @@ async def test_the_runtime_information_counts(broker: BrokerCase) -> None:
 @pytest.mark.parametrize(
     ("code", "answer"),
     [
-        (RequestCode.POP_MESSAGE, ResponseCode.NO_PERMISSION),
+        (RequestCode.POP_LITE_MESSAGE, ResponseCode.NO_PERMISSION),
         (RequestCode.END_TRANSACTION, ResponseCode.SYSTEM_ERROR),
         (RequestCode.GET_BROKER_EPOCH_CACHE, ResponseCode.SYSTEM_ERROR),
         (99_999, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),

@@ -30,6 +30,7 @@ from gantrymq.remoting.bodies.client import (
     QueryAssignmentRequestBody,
     UnlockBatchRequestBody,
 )
+from gantrymq.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from gantrymq.remoting.codes import PullSysFlag, RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.header import CommandHeader
@@ -202,6 +203,9 @@ async def test_every_registered_code_has_a_permission(start_with_accounts: Start
         RequestCode.CHECK_CLIENT_CONFIG: CheckClientRequestBody(group="1").encode(),
         RequestCode.QUERY_ASSIGNMENT: QueryAssignmentRequestBody(
             topic="1", consumer_group="1", client_id="1", strategy_name="AVG", message_model="CLUSTERING"
+        ).encode(),
+        RequestCode.BATCH_ACK_MESSAGE: BatchAckMessageRequestBody(
+            acks=[BatchAck(consumer_group="1", topic="1")]
         ).encode(),
         RequestCode.LOCK_BATCH_MQ: LockBatchRequestBody(consumer_group="1", client_id="c", mq_set=queues).encode(),
         RequestCode.UNLOCK_BATCH_MQ: UnlockBatchRequestBody(consumer_group="1", client_id="c", mq_set=queues).encode(),

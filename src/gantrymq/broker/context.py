@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gantrymq.broker.acl.access_control import AccessControl
 from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.outer_api import BrokerOuterAPI
+from gantrymq.broker.pop.service import PopService
 from gantrymq.broker.sessions.consumers import ConsumerManager
 from gantrymq.broker.sessions.long_polling import PullRequestHoldService
 from gantrymq.broker.sessions.producers import ProducerManager
@@ -53,6 +54,7 @@ class BrokerContext:
     puts: PutQueue
     decisions: Decisions
     transaction_metrics: TransactionMetrics
+    pop: PopService
     kept: ConfigPersistence
     outer: BrokerOuterAPI
     access: AccessControl | None

@@ -50,6 +50,7 @@ MIXED_TOPICS = frozenset(
 TOOLS_GROUP = "TOOLS_CONSUMER"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 TRANS_GROUP = SYSTEM_GROUP_PREFIX + "TRANS"  # its offsets say how far transactions are decided
+REVIVE_GROUP = SYSTEM_GROUP_PREFIX + "REVIVE_GROUP"  # its offsets say how far checkpoints of POP are revived
 # The groups that exist on every broker (SubscriptionGroupManager.init).
 FIRST_GROUPS = (
     *(TOOLS_GROUP, "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL"),

@@ -23,6 +23,7 @@ from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.appends.wire_messages import FindSendRun
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.outer_api import BrokerOuterAPI
+from gantrymq.broker.pop.service import PopService, PopWaiting
 from gantrymq.broker.ports import ReservedPorts
 from gantrymq.broker.processors.table import dispatcher, routes, send_processor
 from gantrymq.broker.schedule import Schedule
@@ -144,6 +145,7 @@ class BrokerServer:
                 await asyncio.get_running_loop().run_in_executor(None, self.store.close)
                 raise
         self.holds.start(asyncio.get_running_loop())
+        self.pop_waiting.start(asyncio.get_running_loop())
         self._schedule_all()
         try:
             await self.outer.register()
@@ -186,6 +188,7 @@ class BrokerServer:
         self.stats = BrokerStatsManager(config.broker.broker_cluster_name)
         self.store_stats = StoreStatsService(clock.now_ms())
         self.holds = PullRequestHoldService(lambda: self.store, clock)
+        self.pop_waiting = PopWaiting(config, clock)
         self._client = RemotingClient(tls=self._client_tls)
         self.outer = BrokerOuterAPI(config, self.topics, self.address, self._client)
 
@@ -200,7 +203,7 @@ class BrokerServer:
             fs=self._fs,
             clock=self._clock,
             progress=self._progress,
-            on_arrival=self.holds.arrived,
+            on_arrival=self._arrived,
             on_failure=log_failure,
         )
         log_opening(store)
@@ -208,6 +211,11 @@ class BrokerServer:
             self.offsets.set_back(group, topic, queue_id, end)
         self._warn_of_lost_routes()
         return store
+
+    def _arrived(self, topic: str, queue_id: int, max_offset: int) -> None:
+        """A queue has grown. Thread rule: the dispatcher's thread."""
+        self.holds.arrived(topic, queue_id, max_offset)
+        self.pop_waiting.arrived(topic, queue_id)
 
     def _warn_of_lost_routes(self) -> None:
         """Warn if the store has queues of user topics but ``config/`` has no topics: clients would find none of them.
@@ -222,7 +230,12 @@ class BrokerServer:
 
     def _make_context(self) -> None:
         self.puts = PutQueue(self.store, self.config, self.store_stats)
-        self._ops = OpBatches(self.config, self._clock, self.puts, Host.parse(self.address))
+        host = Host.parse(self.address)
+        self._ops = OpBatches(self.config, self._clock, self.puts, host)
+        self.pop = PopService(
+            self.config, self._clock, self.store, self.topics, self.groups, self.offsets, self.consumers, self.filters,
+            self.stats, self.puts, self.pop_waiting, host, self._log,
+        )  # fmt: skip
         decisions = Decisions(self._ops)
         self._transaction_check = TransactionalMessageCheckService(
             self.config,
@@ -256,6 +269,7 @@ class BrokerServer:
             puts=self.puts,
             decisions=decisions,
             transaction_metrics=self.transaction_metrics,
+            pop=self.pop,
             kept=self.kept,
             outer=self.outer,
             access=self._acl,
@@ -291,6 +305,7 @@ class BrokerServer:
         schedule.every("statistics", lambda: SAMPLE_MS, self._sample_stats)
         schedule.every("op messages", lambda: config.broker.transaction_op_batch_interval_ms, self._ops.write_all)
         schedule.every("transactions", lambda: TICK_MS, self._transaction_check.run_if_due)
+        self.pop.schedule(schedule)
         if self._acl is not None:
             schedule.every("access control", lambda: WATCH_INTERVAL_MS, self._acl.reload)
         schedule.every("rates", lambda: _RATE_SAMPLE_MS, self._sample_rates)
@@ -335,10 +350,12 @@ class BrokerServer:
         await self._schedule.stop()
         await self.outer.unregister()
         self.holds.stop()
+        self.pop_waiting.stop()
         await self._server.close()
         await self.dispatcher.drain()
         await self._settle_puts()
         await self._write_ops()
+        await self.pop.drain(self._settle_puts)
         if self._answers:
             await asyncio.wait(self._answers)
         await self.kept.save_all()
@@ -372,6 +389,7 @@ class BrokerServer:
             answer.cancel()
         await self._schedule.stop()
         self.holds.stop()
+        self.pop_waiting.stop()
         await self._server.close()
         await self._client.close()
         self.kept.close()
@@ -390,6 +408,7 @@ class BrokerServer:
 
     def _channel_closed(self, channel: Channel) -> None:
         self.holds.forget(channel)
+        self.pop_waiting.forget(channel)
         self._turns.work_through(chain(self.producers.leave(channel), self.consumers.leave(channel)))
 
     def _cut_off(self, channel: Connected, reason: str) -> None:

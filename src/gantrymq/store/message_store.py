@@ -343,9 +343,8 @@ class MessageStore(WritingStore):
     def _last_timestamp_ms(self) -> int:
         """Return the store time (ms) of the newest dispatched message; 0 if there is none or it is a minute ahead.
 
-        A time that far ahead comes from a wrong clock or a flipped bit. If it were continued, every message would get
-        it until the clock reaches it, and delayed messages would be delivered at once, as after a clock that was set
-        back (correctDeliverTimestamp).
+        A time that far ahead comes from a wrong clock or a flipped bit. If it were continued, each message would get it
+        for that long, and delayed messages were delivered at once, as after a clock set back (correctDeliverTimestamp).
         """
         message = self._log.read(self._queues.last_phy_offset)
         last_ms = message.store_timestamp_ms if message is not None else 0
@@ -377,7 +376,7 @@ class MessageStore(WritingStore):
             return []
         self.timers = timers = TimerMessageService(
             self._fs, self._paths, self._log, self._queues, self.config, self._deliver, self.append, self._is_durable,
-            self._is_deleted, self._ask_for_flush,
+            self._is_deleted, self.ask_for_flush,
         )  # fmt: skip
         self._configured.append(timers)
         return [self._runner(timers, by_calendar=True)]
@@ -541,7 +540,8 @@ class MessageStore(WritingStore):
             self._reput_runner.wake()
             time.sleep(_CATCH_UP_STEP_S)
 
-    def _ask_for_flush(self) -> None:
+    def ask_for_flush(self) -> None:
+        """Let the log be flushed soon. Thread rule: any thread."""
         self._flush_service.want_all()
         self._flush_runner.wake()
 
@@ -550,7 +550,7 @@ class MessageStore(WritingStore):
         while self._log.queue.flushed_where < end_offset:
             if self._clock.monotonic_s() >= deadline_s:
                 raise StoreBehindError(self._paths.root, "the log is not flushed, so no queue is deleted: try again")
-            self._ask_for_flush()
+            self.ask_for_flush()
             time.sleep(_CATCH_UP_STEP_S)
 
     # State

@@ -26,6 +26,7 @@ from gantrymq.remoting.bodies.client import (
     QueryAssignmentRequestBody,
     UnlockBatchRequestBody,
 )
+from gantrymq.remoting.bodies.pop import BatchAckMessageRequestBody
 from gantrymq.remoting.body import decode_request
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
@@ -119,6 +120,27 @@ def _assignment(request: RemotingCommand) -> Iterator[Need]:
     yield _topic(asked.topic)
 
 
+def popped(header: type[CommandHeader]) -> Permission:
+    """SUB on the group, and on the topic of the header unless it is a retry topic of the group.
+
+    The name of a retry topic of version 1 does not show where the group ends.
+    """
+
+    def needs(request: RemotingCommand) -> Iterator[Need]:
+        asked: Any = request.read(header)
+        yield _group(asked.consumer_group)
+        if not asked.topic.startswith(f"{names.RETRY_PREFIX}{asked.consumer_group}_"):
+            yield _topic(asked.topic)
+
+    return Permission(needs)
+
+
+def _batch_ack(request: RemotingCommand) -> Iterator[Need]:
+    for one in decode_request(BatchAckMessageRequestBody, request.body).acks if request.body else ():
+        yield _group(one.consumer_group)
+        yield _topic(one.topic)
+
+
 def _locks(body: type[LockBatchRequestBody | UnlockBatchRequestBody]) -> Permission:
     def needs(request: RemotingCommand) -> Iterator[Need]:
         asked = decode_request(body, request.body)
@@ -163,6 +185,7 @@ HEART_BEAT = Permission(_heart_beat)
 UNREGISTER_CLIENT = Permission(_unregister)
 CHECK_CLIENT_CONFIG = Permission(_check_client)
 QUERY_ASSIGNMENT = Permission(_assignment)
+BATCH_ACK_MESSAGE = Permission(_batch_ack)
 LOCK_BATCH_MQ, UNLOCK_BATCH_MQ = _locks(LockBatchRequestBody), _locks(UnlockBatchRequestBody)
 
 

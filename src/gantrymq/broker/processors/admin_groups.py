@@ -8,6 +8,7 @@ from __future__ import annotations
 from gantrymq.broker import names
 from gantrymq.broker.answers import LongAnswers, encode_in_slices
 from gantrymq.broker.outer_api import BrokerOuterAPI
+from gantrymq.broker.pop.service import PopService
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.tables.attributes import WrongAttributeError
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
@@ -42,9 +43,10 @@ class GroupAdminProcessor:
         stats: BrokerStatsManager,
         kept: ConfigPersistence,
         outer: BrokerOuterAPI,
+        pop: PopService,
     ) -> None:
         self._config, self._topics, self._groups, self._offsets = config, topics, groups, offsets
-        self._stats, self._kept, self._outer = stats, kept, outer
+        self._stats, self._kept, self._outer, self._pop = stats, kept, outer, pop
         self._long = LongAnswers()
 
     async def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -79,6 +81,7 @@ class GroupAdminProcessor:
         """DELETE_SUBSCRIPTIONGROUP, and with ``cleanOffset`` its offsets."""
         asked = request.read(DeleteSubscriptionGroupRequestHeader)
         self._groups.delete(asked.group_name)
+        self._pop.forget(group=asked.group_name)
         self._stats.forget([asked.group_name])
         if asked.clean_offset:
             self._offsets.remove_group(asked.group_name)

@@ -11,6 +11,7 @@ from gantrymq.broker import names
 from gantrymq.broker.answers import LongAnswers, encode_in_slices
 from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.outer_api import BrokerOuterAPI
+from gantrymq.broker.pop.service import PopService
 from gantrymq.broker.sessions.consumers import ConsumerManager
 from gantrymq.broker.sessions.long_polling import PullRequestHoldService
 from gantrymq.broker.statistics import TOPIC_PUT_NUMS, BrokerStatsManager
@@ -68,10 +69,11 @@ class TopicAdminProcessor:
         consumers: ConsumerManager,
         holds: PullRequestHoldService,
         puts: PutQueue,
+        pop: PopService,
     ) -> None:
         self._config, self._clock, self._store, self._topics = config, clock, store, topics
         self._offsets, self._stats, self._kept, self._outer = offsets, stats, kept, outer
-        self._consumers, self._holds, self._puts = consumers, holds, puts
+        self._consumers, self._holds, self._puts, self._pop = consumers, holds, puts, pop
         self._long, self._deleting = LongAnswers(), dict[str, asyncio.Task[None]]()
 
     async def update(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -159,6 +161,7 @@ class TopicAdminProcessor:
     async def _delete_now(self, topic: str) -> None:
         self._topics.delete(topic)
         self._offsets.remove_topic(topic, self._consumers.groups_of(topic))
+        self._pop.forget(topic=topic)
         self._stats.forget([topic])
         self._topics.going.add(topic)
         try:

@@ -8,9 +8,7 @@ Source: ConsumerManageProcessor, AdminBrokerProcessor.
 
 from __future__ import annotations
 
-import os
-from functools import cache
-
+from gantrymq.broker.hot_queue import begins_in_memory
 from gantrymq.broker.sessions.consumers import ConsumerManager
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
@@ -84,8 +82,7 @@ class ConsumerManageProcessor:
     def query(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """QUERY_CONSUMER_OFFSET: the committed offset of a group.
 
-        A group without one begins at 0 if the first message of the queue is still in memory. RocketMQ asks the
-        operating system whether it is; here the age of the message decides.
+        A group without one begins at 0 if the first message of the queue is still in memory.
         """
         asked = request.read(QueryConsumerOffsetRequestHeader)
         offset = self._offsets.query(asked.consumer_group, asked.topic, asked.queue_id)
@@ -93,28 +90,11 @@ class ConsumerManageProcessor:
             if asked.set_zero_if_not_found is False:
                 remark = "Not found, do not set to zero, maybe this group boot first"
                 return request.response(ResponseCode.QUERY_NOT_FOUND, remark)
-            if not self._begins_at_zero(asked.topic, asked.queue_id):
+            if not begins_in_memory(self._store, asked.topic, asked.queue_id):
                 remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
                 return request.response(ResponseCode.QUERY_NOT_FOUND, remark)
             offset = 0
         return request.response(ResponseCode.SUCCESS, header=QueryConsumerOffsetResponseHeader(offset=offset))
-
-    def _begins_at_zero(self, topic: str, queue_id: int) -> bool:
-        """Whether a queue has its first message, and it is new enough to be in memory (checkInMemByConsumeOffset)."""
-        low = self._store.min_offset_in_queue(topic, queue_id)
-        if low > 0:
-            return False
-        first = self._store.lookup.unit_at(topic, queue_id, 0)
-        return first is not None and self._store.max_phy_offset - first[0] <= _hot_bytes()
-
-
-@cache
-def _hot_bytes() -> int:
-    """The most bytes of the log that count as in memory: 40 % of the machine's memory.
-
-    RocketMQ's setting is accessMessageInMemoryMaxRatio.
-    """
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 2 // 5
 
 
 _UPPER = "upper"  # BoundaryType.UPPER

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from gantrymq.broker.acl.access_control import (
     ADMINISTRATORS,
     ANY_ACCOUNT,
+    BATCH_ACK_MESSAGE,
     CHECK_CLIENT_CONFIG,
     HEART_BEAT,
     LOCK_BATCH_MQ,
@@ -25,12 +26,14 @@ from gantrymq.broker.acl.access_control import (
     consume,
     end_transaction,
     look,
+    popped,
     read,
     send,
     send_back,
 )
 from gantrymq.broker.answers import DispatchCatchUp
 from gantrymq.broker.context import BrokerContext
+from gantrymq.broker.processors.ack import AckMessageProcessor
 from gantrymq.broker.processors.admin_broker import BrokerAdminProcessor
 from gantrymq.broker.processors.admin_clients import ClientAdminProcessor
 from gantrymq.broker.processors.admin_groups import GroupAdminProcessor
@@ -41,7 +44,9 @@ from gantrymq.broker.processors.admin_topics import TopicAdminProcessor
 from gantrymq.broker.processors.assignment import LockProcessor, QueryAssignmentProcessor
 from gantrymq.broker.processors.clients import ClientManageProcessor
 from gantrymq.broker.processors.end_transaction import EndTransactionProcessor
+from gantrymq.broker.processors.notification import NotificationProcessor
 from gantrymq.broker.processors.offsets import ConsumerManageProcessor, QueueOffsetProcessor
+from gantrymq.broker.processors.pop import PopMessageProcessor
 from gantrymq.broker.processors.pull import PullMessageProcessor
 from gantrymq.broker.processors.query import QueryMessageProcessor
 from gantrymq.broker.processors.recall import RecallMessageProcessor
@@ -108,12 +113,7 @@ _ANSWERS = {
 }
 # Always rejected. The permissions are those that the requests need where POP is on.
 _POP: dict[RequestCode, type[CommandHeader]] = {
-    RequestCode.POP_MESSAGE: PopMessageRequestHeader,
     RequestCode.PEEK_MESSAGE: PeekMessageRequestHeader,
-    RequestCode.NOTIFICATION: NotificationRequestHeader,
-    RequestCode.POLLING_INFO: PollingInfoRequestHeader,
-    RequestCode.ACK_MESSAGE: AckMessageRequestHeader,
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: ChangeInvisibleTimeRequestHeader,
     RequestCode.POP_LITE_MESSAGE: PopLiteMessageRequestHeader,
 }
 _BODIES = {
@@ -143,8 +143,6 @@ def disabled_features(config: LiveConfig) -> dict[int, Route]:
         **dict.fromkeys(map(int, _ANSWERS), Route(refuse, ADMINISTRATORS)),
         **dict.fromkeys(map(int, _BODIES), Route(give_empty, ADMINISTRATORS)),
         **pop,
-        # Its body, which has the groups, is not decoded.
-        RequestCode.BATCH_ACK_MESSAGE: Route(refuse_pop, ADMINISTRATORS),
     }
 
 
@@ -206,6 +204,7 @@ def _topics(context: BrokerContext) -> dict[int, Route]:
         context.consumers,
         context.holds,
         context.puts,
+        context.pop,
     )
     return {
         RequestCode.UPDATE_AND_CREATE_TOPIC: Route(topics.update, ADMINISTRATORS),
@@ -222,7 +221,14 @@ def _topics(context: BrokerContext) -> dict[int, Route]:
 def _groups(context: BrokerContext) -> dict[int, Route]:
     caught_up = DispatchCatchUp(context.store)
     groups = GroupAdminProcessor(
-        context.config, context.topics, context.groups, context.offsets, context.stats, context.kept, context.outer
+        context.config,
+        context.topics,
+        context.groups,
+        context.offsets,
+        context.stats,
+        context.kept,
+        context.outer,
+        context.pop,
     )
     offsets = OffsetAdminProcessor(
         context.config, context.store, context.topics, context.groups, context.consumers, context.offsets, context.kept
@@ -339,6 +345,7 @@ def routes(context: BrokerContext, sends: SendMessageProcessor) -> dict[int, Rou
     return {
         **admin_routes(context),
         **_messages(context, sends),
+        **_pops(context),
         **_transactions(context),
         **_consumers(context),
         **_queues(context),
@@ -424,6 +431,49 @@ def _messages(context: BrokerContext, sends: SendMessageProcessor) -> dict[int, 
         RequestCode.RECALL_MESSAGE: Route(recall, send(RecallMessageRequestHeader)),
         RequestCode.PULL_MESSAGE: Route(pull, may_pull),
         RequestCode.LITE_PULL_MESSAGE: Route(pull, may_pull),
+    }
+
+
+def _pops(context: BrokerContext) -> dict[int, Route]:
+    pop, waiting = context.pop, context.pop.waiting
+    pops = PopMessageProcessor(
+        context.config,
+        context.clock,
+        context.store,
+        context.topics,
+        context.offsets,
+        context.stats,
+        context.store_stats,
+        context.access,
+        pop.checks,
+        pop.revive_log,
+        pop.buffer,
+        pop.inflight,
+        waiting.pops,
+    )
+    acks = AckMessageProcessor(
+        context.config, context.clock, context.store, pop.checks, pop.revive_log, pop.buffer, pop.inflight, waiting.pops
+    )
+    notes = NotificationProcessor(
+        context.config,
+        context.clock,
+        context.store,
+        context.topics,
+        context.offsets,
+        context.access,
+        pop.checks,
+        pop.buffer,
+        waiting.pops,
+        waiting.notifications,
+    )
+    queue = ("topic",)
+    return {
+        RequestCode.POP_MESSAGE: Route(pops.pop, consume(PopMessageRequestHeader, topics=queue)),
+        RequestCode.ACK_MESSAGE: Route(acks.ack, popped(AckMessageRequestHeader)),
+        RequestCode.BATCH_ACK_MESSAGE: Route(acks.batch_ack, BATCH_ACK_MESSAGE),
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME: Route(acks.change, popped(ChangeInvisibleTimeRequestHeader)),
+        RequestCode.NOTIFICATION: Route(notes.notify, consume(NotificationRequestHeader, topics=queue)),
+        RequestCode.POLLING_INFO: Route(notes.polling_info, consume(PollingInfoRequestHeader, topics=queue)),
     }
 
 

@@ -1,0 +1,1 @@
+"""POP: checkpoints of popped messages, their acknowledgements, and what makes the other messages visible again."""

@@ -1,0 +1,281 @@
+"""The checkpoints of pops on their way: into the revive topic, and from there into the committed offsets.
+
+A pop begins where the last one ended, so the next offset of a queue must be known at once. The committed offset cannot
+say it: a checkpoint has to be durable first. Otherwise a power cut could take the checkpoint and keep the offset, and
+its messages would not be delivered again. So each queue of a group has its pops in order, and an offset is committed
+once all pops up to it are durable. (RocketMQ commits an offset when the checkpoint is in the log.)
+
+With enablePopBufferMerge a checkpoint stays in memory for some seconds, and is not stored at all if all its messages
+are acknowledged meanwhile. Its offset is committed when it is stored, or when all is acknowledged.
+
+A checkpoint that the store refuses is put again until it is stored. The number of pops of a queue that are not
+committed is limited by popCkOffsetMaxQueueSize.
+
+Thread rule: the event loop's thread.
+
+Source: PopBufferMergeService.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gantrymq.broker.pop.records import Ack, Checkpoint, CheckpointKey
+from gantrymq.broker.pop.revive_log import ReviveLog
+from gantrymq.broker.tables.offsets import ConsumerOffsetManager
+from gantrymq.clock import Clock
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.remoting.transport.limited_log import LimitedLog
+from gantrymq.remoting.transport.turns import in_slices
+from gantrymq.store.message_store import MessageStore
+
+SCAN_MS = 100
+_FLUSH_MS = 500  # how often at most a flush is asked for, as often as RocketMQ flushes
+_SAFETY_MS = 1_500  # in front of the end of a checkpoint's time in memory, for what is under way
+
+
+class PoppedQueue(NamedTuple):
+    """The queue of a group."""
+
+    topic: str
+    group: str
+    queue_id: int
+
+
+class _Pop:
+    """One pop of a queue. ``next_offset`` is where the next one begins."""
+
+    __slots__ = ("is_merging", "log_end", "next_offset", "point", "puts", "revive_queue_id", "stored_bits")
+
+    def __init__(self, point: Checkpoint | None, revive_queue_id: int, next_offset: int) -> None:
+        self.point, self.revive_queue_id, self.next_offset = point, revive_queue_id, next_offset
+        self.log_end = 0 if point is None else -1  # -1: not stored
+        self.puts = 0  # records of it that are on their way into the log
+        self.is_merging = False  # whether acknowledgements are still collected in memory
+        self.stored_bits = 0  # acknowledgements that are in the revive topic, or on their way
+
+    @property
+    def is_acked(self) -> bool:
+        """Whether every message is acknowledged in memory."""
+        return self.point is not None and not self.point.open_offsets()
+
+
+class PopBuffer:
+    """The pops of all queues whose offsets are not committed."""
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        clock: Clock,
+        store: MessageStore,
+        offsets: ConsumerOffsetManager,
+        revive: ReviveLog,
+        log: LimitedLog,
+    ) -> None:
+        self._config, self._clock, self._store = config, clock, store
+        self._offsets, self._revive, self._log = offsets, revive, log
+        self._queues: dict[PoppedQueue, deque[_Pop]] = {}
+        self._points: dict[CheckpointKey, _Pop] = {}  # that are not stored, or collect acknowledgements
+        self._flush_asked_ms = 0
+
+    def __len__(self) -> int:
+        """The number of checkpoints that are not stored, or collect acknowledgements."""
+        return len(self._points)
+
+    @property
+    def has_uncommitted(self) -> bool:
+        """Whether an offset waits for its commit."""
+        return bool(self._queues)
+
+    # Pops
+
+    def next_offset(self, queue: PoppedQueue) -> int:
+        """Where the next pop of a queue begins; -1 if the committed offset says it."""
+        pops = self._queues.get(queue)
+        return pops[-1].next_offset if pops else -1
+
+    def has_room(self, queue: PoppedQueue) -> bool:
+        """Whether another pop of a queue may wait for its commit."""
+        broker = self._config.broker
+        pops = self._queues.get(queue)
+        if pops is not None and len(pops) >= broker.pop_ck_offset_max_queue_size:
+            return False
+        return len(self._points) < max(broker.pop_ck_max_buffer_size, broker.pop_ck_offset_max_queue_size)
+
+    def pass_over(self, queue: PoppedQueue, next_offset: int) -> None:
+        """A pop found no message of its filter up to ``next_offset`` (addCkMock)."""
+        pops = self._queues.get(queue)
+        if pops and pops[-1].point is None:
+            pops[-1].next_offset = next_offset
+            return
+        self._queues.setdefault(queue, deque()).append(_Pop(None, 0, next_offset))
+
+    def add(self, point: Checkpoint, revive_queue_id: int, next_offset: int, done: Callable[[], None]) -> bool:
+        """A pop handed out the messages of a checkpoint. ``done`` is called when an answer may say so.
+
+        Returns False, and adds nothing, if there is such a checkpoint. (addCk, addCkJustOffset)
+        """
+        if point.key in self._points:
+            return False
+        pop = _Pop(point, revive_queue_id, next_offset)
+        queue = PoppedQueue(point.topic, point.group, point.queue_id)
+        self._points[point.key] = pop
+        self._queues.setdefault(queue, deque()).append(pop)
+        broker, left_ms = self._config.broker, point.revive_time_ms - self._clock.now_ms()
+        if (
+            broker.enable_pop_buffer_merge
+            and left_ms >= broker.pop_ck_stay_buffer_timeout_ms + _SAFETY_MS
+            and len(self._points) <= broker.pop_ck_max_buffer_size
+        ):
+            pop.is_merging = True
+            done()
+        else:
+            self._put(pop, done)
+        return True
+
+    def clear(self, queue: PoppedQueue) -> None:
+        """The offset of a queue was reset: no pop before that commits one."""
+        self._queues.pop(queue, None)
+
+    def forget(self, topic: str = "", group: str = "") -> None:
+        """A topic or a group was deleted."""
+        for queue in [one for one in self._queues if topic == one.topic or group == one.group]:
+            del self._queues[queue]
+        for key in [one for one in self._points if topic == one.topic or group == one.group]:
+            del self._points[key]
+
+    # Acknowledgements
+
+    def acknowledge(self, ack: Ack) -> bool:
+        """Note an acknowledgement in memory. Returns False if it has to be stored (addAk)."""
+        broker, now_ms, pop = self._config.broker, self._clock.now_ms(), self._points.get(ack.key)
+        if pop is None or not pop.is_merging or pop.point is None or not broker.enable_pop_buffer_merge:
+            return False
+        if pop.point.revive_time_ms - now_ms < broker.pop_ck_stay_buffer_timeout_ms + _SAFETY_MS:
+            return False
+        if now_ms - pop.point.pop_time_ms > broker.pop_ck_stay_buffer_time_ms - _SAFETY_MS:
+            return False
+        for offset in ack.offsets:
+            pop.point.acknowledge(offset)
+        if pop.is_acked:
+            self._settle(pop)
+        return True
+
+    # From memory into the store
+
+    async def scan(self) -> None:
+        """Store what has been in memory long enough, put again what was refused, commit offsets."""
+        async for pop in in_slices(list(self._points.values())):
+            self._look(pop)
+        await self._commit_all()
+
+    def drain(self) -> None:
+        """Put all that is only in memory."""
+        for pop in list(self._points.values()):
+            pop.is_merging = False
+            self._look(pop)
+
+    def _look(self, pop: _Pop) -> None:
+        if pop.point is None or pop.point.key not in self._points or pop.puts:
+            return
+        if pop.is_merging and pop.is_acked:
+            self._settle(pop)
+        elif pop.log_end < 0:
+            if not pop.is_merging or self._is_over(pop.point):
+                self._put(pop, lambda: None)
+        else:
+            self._store_acks(pop)
+
+    def _is_over(self, point: Checkpoint) -> bool:
+        broker, now_ms = self._config.broker, self._clock.now_ms()
+        return (
+            not broker.enable_pop_buffer_merge
+            or point.revive_time_ms - now_ms < broker.pop_ck_stay_buffer_timeout_ms
+            or now_ms - point.pop_time_ms > broker.pop_ck_stay_buffer_time_ms
+        )
+
+    def _put(self, pop: _Pop, done: Callable[[], None]) -> None:
+        point = pop.point
+        assert point is not None, "a pop without messages has no checkpoint"
+        pop.puts += 1
+
+        def stored(log_end: int, reason: str | None) -> None:
+            pop.puts -= 1
+            if log_end < 0:
+                self._log.warning(
+                    "a checkpoint cannot be stored, and is put again", topic=point.topic, group=point.group,
+                    reason=reason,
+                )  # fmt: skip
+            else:
+                pop.log_end = log_end
+                self._store_acks(pop)
+            done()
+
+        self._revive.put_checkpoint(point, pop.revive_queue_id, stored)
+
+    def _store_acks(self, pop: _Pop) -> None:
+        """Store the acknowledgements that were collected in memory, behind the checkpoint."""
+        point = pop.point
+        assert point is not None, "a pop without messages has no acknowledgements"
+        pop.is_merging = False
+        fresh = point.acked & ~pop.stored_bits
+        offsets = [point.start_offset + diff for bit, diff in enumerate(point.diffs) if fresh >> bit & 1]
+        if not offsets:
+            self._settle(pop)
+            return
+        is_batch = self._config.broker.enable_pop_batch_ack
+        acks = [offsets] if is_batch else [[one] for one in offsets]
+        pop.puts += len(acks)
+        for one in acks:
+            self._store_ack(pop, Ack(point.key, one, is_batch), point)
+
+    def _store_ack(self, pop: _Pop, ack: Ack, point: Checkpoint) -> None:
+        def stored(log_end: int, reason: str | None) -> None:
+            pop.puts -= 1
+            if log_end >= 0:
+                pop.stored_bits |= sum(1 << bit for offset in ack.offsets if (bit := point.bit_of(offset)) is not None)
+            if not pop.puts and not point.acked & ~pop.stored_bits:
+                self._settle(pop)  # otherwise the next scan stores what is left
+
+        self._revive.put_ack(ack, pop.revive_queue_id, point.revive_time_ms, stored)
+
+    def _settle(self, pop: _Pop) -> None:
+        """Nothing of a checkpoint is left in memory but its offset."""
+        assert pop.point is not None, "a pop without messages has nothing to settle"
+        pop.log_end = max(pop.log_end, 0)
+        self._points.pop(pop.point.key, None)
+
+    # Offsets
+
+    async def _commit_all(self) -> None:
+        flushed, is_unflushed = self._store.flushed_offset, False
+        async for queue in in_slices(list(self._queues)):
+            is_unflushed |= self._commit(queue, flushed)
+        now_ms = self._clock.now_ms()
+        if is_unflushed and not 0 <= now_ms - self._flush_asked_ms < _FLUSH_MS:
+            self._flush_asked_ms = now_ms
+            self._store.ask_for_flush()
+
+    def commit_durable(self) -> None:
+        """Commit the offsets of all pops whose checkpoints are durable."""
+        flushed = self._store.flushed_offset
+        for queue in list(self._queues):
+            self._commit(queue, flushed)
+
+    def _commit(self, queue: PoppedQueue, flushed: int) -> bool:
+        """Commit the offset of a queue as far as its checkpoints are durable. Returns whether one waits for a flush."""
+        pops, offset = self._queues.get(queue), -1
+        while pops and 0 <= pops[0].log_end <= flushed and not self._is_merging(pops[0]):
+            offset = pops.popleft().next_offset
+        if offset >= 0:
+            self._offsets.commit(queue.group, queue.topic, queue.queue_id, offset)
+        if not pops:
+            self._queues.pop(queue, None)
+            return False
+        return pops[0].log_end > flushed
+
+    @staticmethod
+    def _is_merging(pop: _Pop) -> bool:
+        return pop.is_merging and not pop.is_acked

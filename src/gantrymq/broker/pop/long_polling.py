@@ -1,0 +1,275 @@
+"""Pops and notifications that wait for a message.
+
+A pull waits for one queue; a pop waits for a queue, or for all queues of a topic, and for the group's retry topics as
+well. So the dispatcher's reports are looked up by topic: a topic, or the retry topic of a group, leads to the groups
+that watch it. A message wakes one waiting request of each group, because another one would find nothing. The woken
+request looks again, and wakes the next one if it leaves messages.
+
+A message may arrive while a pop goes through the queues. The pop notes the number of arrivals before it begins, and
+looks again if there are more when it wants to wait.
+
+A request waits at most ``MAX_WAIT_MS``, and keeps neither header nor body. popPollingSize limits the requests of one
+queue of a group, maxPopPollingSize all of them, popPollingMapSize the groups that are watched.
+
+Thread rule: the event loop's thread, except for :meth:`PopLongPolling.arrived`.
+
+Source: PopLongPollingService.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from itertools import count
+from typing import NamedTuple
+
+from gantrymq.broker.pop.records import retry_topic
+from gantrymq.broker.sessions.long_polling import MAX_WAIT_MS, Asker
+from gantrymq.clock import Clock, monotonic_ms
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.logs import get_logger
+from gantrymq.remoting.transport.turns import FairTurns
+
+EXPIRE_MS = 50
+_EARLY_MS = 50  # a request is answered this much before its time is over (PopRequest.isTimeout)
+ALL_QUEUES = -1
+
+log = get_logger("gantrymq.broker")
+
+
+class Polling(Enum):
+    """What became of a request that wants to wait."""
+
+    WAITS = auto()
+    FULL = auto()
+    TIMEOUT = auto()
+
+
+class Watch(NamedTuple):
+    """A group that waits for messages of a topic."""
+
+    topic: str
+    group: str
+
+
+class PollKey(NamedTuple):
+    """What a request waits for: a queue of a topic, or all of them (-1), for a group."""
+
+    topic: str
+    group: str
+    queue_id: int
+
+    @property
+    def watch(self) -> Watch:
+        """The topic and the group."""
+        return Watch(self.topic, self.group)
+
+
+@dataclass(slots=True, eq=False)
+class WaitingPop:
+    """A request that waits. ``resume`` looks again for messages and answers."""
+
+    channel: Asker
+    key: PollKey
+    deadline_ms: int
+    resume: Callable[[], None]
+
+
+@dataclass(slots=True)
+class _Watched:
+    """What is known of a group that watches a topic. ``arrivals`` counts reports of messages."""
+
+    arrivals: int = 0
+    waiting: int = 0
+    names: tuple[str, ...] = field(default=())
+
+
+class PopLongPolling:
+    """Requests that wait. ``newest_first`` wakes the youngest request of a queue instead of the oldest."""
+
+    def __init__(self, config: LiveConfig, clock: Clock, *, newest_first: bool = False) -> None:
+        self._config, self._clock, self._newest_first = config, clock, newest_first
+        self._waiting: dict[PollKey, dict[WaitingPop, None]] = {}
+        self._of: dict[Asker, dict[WaitingPop, None]] = {}
+        self._deadlines: list[tuple[int, int, WaitingPop]] = []
+        self._numbers = count()
+        self._watched: dict[Watch, _Watched] = {}
+        self._by_name: dict[str, dict[Watch, None]] = {}
+        self._arrived: dict[tuple[str, int], None] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._turns: FairTurns | None = None
+        self._is_woken = False
+        self._count = 0
+
+    def __len__(self) -> int:
+        """The number of requests that wait."""
+        return self._count
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to wake this event loop for arrivals."""
+        self._loop, self._turns = loop, FairTurns()
+
+    def stop(self) -> None:
+        """Stop. Waiting requests get no answer, because their connections are about to close."""
+        self._loop = None
+        self._waiting.clear()
+        self._of.clear()
+        self._deadlines.clear()
+        self._count = 0
+
+    # Requests
+
+    def watch(self, topic: str, group: str) -> int:
+        """Note arrivals for a group from now on. Returns their number so far, for :meth:`wait`."""
+        key = Watch(topic, group)
+        watched = self._watched.get(key)
+        if watched is None:
+            self._make_room()
+            names = (topic, retry_topic(topic, group, is_v2=False), retry_topic(topic, group, is_v2=True))
+            watched = self._watched[key] = _Watched(names=names)
+            for name in names:
+                self._by_name.setdefault(name, {})[key] = None
+        return watched.arrivals
+
+    def wait(self, one: WaitingPop, arrivals: int) -> Polling:
+        """Let a request wait that saw ``arrivals`` when it began, unless its time is over or too many wait.
+
+        If more have arrived, it looks again at once.
+        """
+        broker, now_ms = self._config.broker, monotonic_ms(self._clock)
+        if self._count >= broker.max_pop_polling_size:
+            return Polling.FULL
+        if now_ms > one.deadline_ms - _EARLY_MS or self._loop is None:
+            return Polling.TIMEOUT
+        same = self._waiting.get(one.key, {})
+        if len(same) > broker.pop_polling_size:
+            return Polling.FULL
+        one.deadline_ms = min(one.deadline_ms, now_ms + MAX_WAIT_MS)
+        watched = self._watched.get(one.key.watch)
+        if watched is None or watched.arrivals != arrivals:
+            self._loop.call_soon(self._resume, one)
+            return Polling.WAITS
+        self._waiting.setdefault(one.key, {})[one] = None
+        self._of.setdefault(one.channel, {})[one] = None
+        heapq.heappush(self._deadlines, (one.deadline_ms, next(self._numbers), one))
+        watched.waiting += 1
+        self._count += 1
+        return Polling.WAITS
+
+    def waiting_for(self, key: PollKey) -> int:
+        """How many requests wait for a queue."""
+        return len(self._waiting.get(key, ()))
+
+    def forget(self, channel: Asker) -> None:
+        """Drop the requests of a closed connection."""
+        requests = list(self._of.get(channel, ()))
+        if requests and self._turns is not None:
+            self._turns.work_through(self._take_out(one) for one in requests)
+
+    def notify(self, key: PollKey) -> bool:
+        """Wake one request that waits for a queue. Returns whether one did."""
+        waiting = self._waiting.get(key)
+        while waiting:
+            one = next(reversed(waiting)) if self._newest_first else next(iter(waiting))
+            self._take_out(one)
+            if not one.channel.is_closed:
+                assert self._loop is not None, "requests wait while the loop runs"
+                self._loop.call_soon(self._resume, one)
+                return True
+        return False
+
+    def expire(self) -> None:
+        """Answer the requests whose time is over."""
+        now_ms = monotonic_ms(self._clock)
+        late = []
+        while self._deadlines and self._deadlines[0][0] - _EARLY_MS < now_ms:
+            late.append(heapq.heappop(self._deadlines)[2])
+        if late and self._turns is not None:
+            self._turns.work_through(self._answer_late(late))
+        if len(self._deadlines) > 2 * self._count + 1_000:  # those that were answered before their time
+            self._deadlines = [entry for entry in self._deadlines if entry[2] in self._waiting.get(entry[2].key, ())]
+            heapq.heapify(self._deadlines)
+
+    # Arrivals
+
+    def arrived(self, topic: str, queue_id: int) -> None:
+        """Report that a queue has grown. Thread rule: any thread."""
+        if topic not in self._by_name:
+            return
+        self._arrived[topic, queue_id] = None
+        loop = self._loop
+        if not self._is_woken and loop is not None:
+            self._is_woken = True
+            try:
+                loop.call_soon_threadsafe(self._wake)
+            except RuntimeError:  # the loop has closed
+                return
+
+    def _wake(self) -> None:
+        self._is_woken = False
+        arrived: list[tuple[str, int]] = []
+        while self._arrived:
+            arrived.append(self._arrived.popitem()[0])
+        if self._turns is not None:
+            self._turns.work_through(self._note(arrived))
+
+    def _note(self, arrived: list[tuple[str, int]]) -> Iterator[None]:
+        for name, queue_id in arrived:
+            for watch in list(self._by_name.get(name, ())):
+                watched = self._watched.get(watch)
+                if watched is not None:
+                    watched.arrivals += 1
+                    if watched.waiting:
+                        self.notify(PollKey(*watch, ALL_QUEUES))
+                        # A retry topic has few queues, and a request that waits for any queue gets its messages too.
+                        self.notify(PollKey(*watch, queue_id))
+                yield
+
+    def _answer_late(self, late: list[WaitingPop]) -> Iterator[None]:
+        for one in late:
+            if self._take_out(one):
+                self._resume(one)
+            yield
+
+    def _resume(self, one: WaitingPop) -> None:
+        if one.channel.is_closed:
+            return
+        try:
+            one.resume()
+        except Exception:  # the others have left the table too, and must be answered
+            log.exception("a pop that waited could not be answered", topic=one.key.topic)
+
+    # Tables
+
+    def _take_out(self, one: WaitingPop) -> bool:
+        """Remove a request from the tables. Returns False if it is not in them."""
+        waiting = self._waiting.get(one.key)
+        if waiting is None or one not in waiting:
+            return False
+        del waiting[one]
+        if not waiting:
+            del self._waiting[one.key]
+        requests = self._of[one.channel]
+        del requests[one]
+        if not requests:
+            del self._of[one.channel]
+        watched = self._watched.get(one.key.watch)
+        if watched is not None:
+            watched.waiting -= 1
+        self._count -= 1
+        return True
+
+    def _make_room(self) -> None:
+        """Forget the oldest groups for which nothing waits, above popPollingMapSize."""
+        if len(self._watched) < self._config.broker.pop_polling_map_size:
+            return
+        idle = [key for key, watched in self._watched.items() if not watched.waiting]
+        for key in idle[: len(self._watched) // 8 + 1]:  # several, because looking for them is slow
+            for name in self._watched.pop(key).names:
+                watches = self._by_name.get(name, {})
+                watches.pop(key, None)
+                if not watches:
+                    self._by_name.pop(name, None)

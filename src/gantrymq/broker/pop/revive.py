@@ -1,0 +1,329 @@
+"""Makes popped messages visible again that were not acknowledged: they go to the group's retry topic.
+
+The timers deliver checkpoints and acknowledgements into the queues of the revive topic. A checkpoint can be decided
+when every acknowledgement has arrived that was due up to two seconds after its revive time. So the service follows each
+queue, keeps the checkpoints that are not decided yet, and sets the bits of acknowledgements in them.
+
+- The group CID_RMQ_SYS_REVIVE_GROUP has the offset of the last decided checkpoint. It is committed once the log is
+  durable up to what the decisions put. Otherwise a power cut could take a message of the retry topic whose checkpoint
+  is not read again. (RocketMQ commits it at once.)
+- An acknowledgement may come in front of its checkpoint, if the timers were behind: they deliver at once what is due
+  when they read it. It is kept for a while. (RocketMQ drops it, and delivers the message again.)
+- A message that cannot be put into the retry topic gets a checkpoint of its own, which is due later each time.
+- A record that cannot be read is passed over, with a warning. (RocketMQ stops there for ever.)
+- The service reads 32 records in a slice of the event loop, and keeps ``_MOST_POINTS`` checkpoints of a queue. Above
+  that, checkpoints are decided without the acknowledgements that were not read: their messages are delivered twice.
+
+Thread rule: the event loop's thread.
+
+Source: PopReviveService.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from gantrymq.broker import names
+from gantrymq.broker.appends.put_queue import PutQueue
+from gantrymq.broker.pop.buffer import PoppedQueue
+from gantrymq.broker.pop.inflight import InflightMessages
+from gantrymq.broker.pop.records import (
+    ACK_TAG,
+    AHEAD_MS,
+    BATCH_ACK_TAG,
+    CHECKPOINT_TAG,
+    MOST_MESSAGES,
+    Ack,
+    Checkpoint,
+    CheckpointKey,
+    decode_ack,
+    decode_checkpoint,
+    normal_topic,
+    retried_message,
+    retry_topic,
+)
+from gantrymq.broker.pop.revive_log import ReviveLog
+from gantrymq.broker.statistics import BrokerStatsManager
+from gantrymq.broker.tables.offsets import ConsumerOffsetManager
+from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.tables.topics import TopicConfigManager
+from gantrymq.clock import Clock
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.errors import DiskError, RemotingError
+from gantrymq.model.java import LONG_MAX, parse_number
+from gantrymq.model.message import PROPERTY_TIMER_DELIVER_MS, TIMER_TOPIC, Message, StoredMessage
+from gantrymq.remoting.transport.limited_log import LimitedLog
+from gantrymq.store.log.appendable import AppendableMessage
+from gantrymq.store.message_store import MessageStore
+from gantrymq.store.put_result import PutMessageResult
+
+TICK_MS = 200  # how often the clock is looked at
+_GRACE_MS = AHEAD_MS + 1_000  # behind the revive time, for acknowledgements on their way
+_RECORDS_A_READ = 32
+_MOST_POINTS = 20_000  # of a revive queue
+_MOST_EARLY = 10_000
+_TOGETHER = 32  # checkpoints whose messages are put together
+# How much later a checkpoint is due whose message could not be revived, in seconds (ckRewriteIntervalsInSeconds).
+_LATER_S = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+
+
+@dataclass(slots=True)
+class _ReviveQueue:
+    """A queue of the revive topic. ``decided`` is the offset of the last decided checkpoint, ``next`` is read next."""
+
+    queue_id: int
+    decided: int
+    next: int
+    points: dict[CheckpointKey, Checkpoint] = field(default_factory=dict)
+    early: dict[CheckpointKey, list[int]] = field(default_factory=dict)  # acknowledged offsets without a checkpoint
+    delivered_ms: int = 0  # the latest time at which a record that was read was due
+    unpublished: tuple[int, int] | None = None  # the end of the log that has to be durable, and the offset
+
+
+class PopReviveService:
+    """Decides the checkpoints of all revive queues."""
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        clock: Clock,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        offsets: ConsumerOffsetManager,
+        stats: BrokerStatsManager,
+        puts: PutQueue,
+        revive: ReviveLog,
+        inflight: InflightMessages,
+        log: LimitedLog,
+    ) -> None:
+        self._config, self._clock, self._store, self._topics = config, clock, store, topics
+        self._groups, self._offsets, self._stats, self._puts = groups, offsets, stats, puts
+        self._revive, self._inflight, self._log = revive, inflight, log
+        self._queues: dict[int, _ReviveQueue] = {}
+        self._last_ms = clock.now_ms()
+
+    async def run_if_due(self) -> None:
+        """Look at all queues, every reviveInterval of the broker's clock."""
+        self.publish()
+        now_ms = self._clock.now_ms()
+        if 0 <= now_ms - self._last_ms < self._config.broker.revive_interval_ms:  # the clock may be set back
+            return
+        self._last_ms = now_ms
+        await self.run()
+
+    async def run(self) -> None:
+        """Decide the checkpoints that are due."""
+        if not self._store.is_writable or not self._revive.has_timers:
+            return
+        await self._caught_up()  # what the timers have to wait for is in their topic
+        complete_until_ms = self._delivered_until_ms()
+        await self._caught_up()  # what they have delivered is in the revive topic
+        for queue_id in range(self._revive.queues):
+            if self._store.max_offset_in_queue(self._revive.topic, queue_id):
+                await self._follow(self._queue(queue_id), complete_until_ms)
+        self.publish()
+
+    @property
+    def has_unpublished(self) -> bool:
+        """Whether a decision waits until the log is durable."""
+        return any(queue.unpublished is not None for queue in self._queues.values())
+
+    def publish(self) -> None:
+        """Commit the offsets of what is decided, once all that it relies on is durable."""
+        for queue in self._queues.values():
+            if queue.unpublished is not None and self._store.flushed_offset >= queue.unpublished[0]:
+                offset = queue.unpublished[1]
+                self._offsets.commit(names.REVIVE_GROUP, self._revive.topic, queue.queue_id, offset)
+                queue.unpublished = None
+            if queue.unpublished is None and self._committed(queue.queue_id) < queue.decided:
+                queue.unpublished = (self._store.max_phy_offset, queue.decided)
+                self._store.ask_for_flush()
+
+    def _committed(self, queue_id: int) -> int:
+        return self._offsets.query(names.REVIVE_GROUP, self._revive.topic, queue_id)
+
+    def _queue(self, queue_id: int) -> _ReviveQueue:
+        queue = self._queues.get(queue_id)
+        if queue is None:
+            decided = self._committed(queue_id)
+            queue = self._queues[queue_id] = _ReviveQueue(queue_id, decided, decided + 1)
+        return queue
+
+    # Which records have arrived
+
+    def _delivered_until_ms(self) -> int:
+        """The time up to which the timers have delivered everything; -1 if they are behind."""
+        timers = self._store.timers
+        progress = timers.progress if timers is not None else None
+        if progress is None:  # the timers have not begun, because there is no timer message or it just came
+            return -1 if self._store.max_offset_in_queue(TIMER_TOPIC, 0) else self._clock.now_ms()
+        return progress.read_ms if progress.behind_messages == 0 else -1
+
+    async def _caught_up(self) -> None:
+        """Returns once all that is in the log now is in its queues."""
+        end = self._store.max_phy_offset
+        while self._store.dispatched_offset < end and self._store.is_writable:
+            await asyncio.sleep(0.001)
+
+    async def _follow(self, queue: _ReviveQueue, complete_until_ms: int) -> None:
+        """Read what is new in a queue, then decide what is due."""
+        topic, queue_id = self._revive.topic, queue.queue_id
+        end = self._store.max_offset_in_queue(topic, queue_id)
+        while queue.next < end and len(queue.points) < _MOST_POINTS:
+            found = self._store.get(topic, queue_id, queue.next, max_msgs=_RECORDS_A_READ)
+            for record in found.messages:
+                self._take(queue, record)
+            if found.next_begin_offset <= queue.next:
+                break
+            queue.next = found.next_begin_offset
+            await asyncio.sleep(0)
+        if queue.next >= end:
+            until_ms = max(complete_until_ms, queue.delivered_ms)
+        else:
+            until_ms = self._clock.now_ms() if len(queue.points) >= _MOST_POINTS else queue.delivered_ms
+        await self._decide(queue, min(until_ms, self._clock.now_ms()))
+
+    def _take(self, queue: _ReviveQueue, record: StoredMessage) -> None:
+        """Note a checkpoint, or set the bits of an acknowledgement in its checkpoint."""
+        own_name, tag = self._config.broker.broker_name, record.tags
+        try:
+            if tag == CHECKPOINT_TAG:
+                point = decode_checkpoint(record.body)
+                point.revive_offset = record.queue_offset
+                for offset in queue.early.pop(point.key, ()):
+                    point.acknowledge(offset)
+                queue.points.pop(point.key, None)  # the order is that of the revive offsets
+                queue.points[point.key] = point
+            elif tag in (ACK_TAG, BATCH_ACK_TAG):
+                ack = decode_ack(record.body, own_name, is_batch=tag == BATCH_ACK_TAG)
+                self._acknowledge(queue, ack)
+        except ValueError as error:
+            self._log.warning(
+                "a record of the revive topic cannot be read, and is passed over", queue=queue.queue_id,
+                offset=record.queue_offset, reason=str(error),
+            )  # fmt: skip
+        queue.delivered_ms = max(queue.delivered_ms, _deliver_ms(record))
+
+    @staticmethod
+    def _acknowledge(queue: _ReviveQueue, ack: Ack) -> None:
+        known = queue.points.get(ack.key)
+        if known is None:
+            if len(queue.early) >= _MOST_EARLY:
+                del queue.early[next(iter(queue.early))]
+            queue.early.setdefault(ack.key, []).extend(ack.offsets[:MOST_MESSAGES])
+            return
+        for offset in ack.offsets:
+            known.acknowledge(offset)
+
+    # Decisions
+
+    async def _decide(self, queue: _ReviveQueue, until_ms: int) -> None:
+        """Decide checkpoints in their order, up to the first one that is not due."""
+        due: list[Checkpoint] = []
+        for point in list(queue.points.values()):
+            if until_ms - point.revive_time_ms <= _GRACE_MS:
+                break
+            due.append(point)
+        for begin in range(0, len(due), _TOGETHER):
+            some = due[begin : begin + _TOGETHER]
+            done = await asyncio.gather(*(self._revive_open(queue, point) for point in some))
+            for point, is_decided in zip(some, done, strict=True):
+                if not is_decided:
+                    return  # the next run tries it again
+                queue.points.pop(point.key, None)
+                queue.decided = point.revive_offset
+            await asyncio.sleep(0)
+
+    async def _revive_open(self, queue: _ReviveQueue, point: Checkpoint) -> bool:
+        """Put the messages that are not acknowledged into the retry topic. Returns False if it has to be tried again.
+
+        A topic or group that was deleted wants none.
+        """
+        offsets = point.open_offsets()
+        if not offsets:
+            return True
+        topic = normal_topic(point.topic, point.group)
+        if topic is None or topic not in self._topics or self._groups.find(point.group) is None:
+            return True
+        done = await asyncio.gather(*(self._revive_message(point, offset) for offset in offsets))
+        failed = [offset for offset, is_done in zip(offsets, done, strict=True) if not is_done]
+        if not failed or not self._store.is_writable:
+            return not failed
+        return all(await asyncio.gather(*(self._put_later(queue, point, offset) for offset in failed)))
+
+    async def _revive_message(self, point: Checkpoint, offset: int) -> bool:
+        """Put one message into the retry topic. Returns False if it could not be put. One that is gone needs none."""
+        try:
+            found = self._store.get(point.topic, point.queue_id, offset, max_msgs=1).messages
+        except DiskError as error:
+            self._log.warning("a popped message cannot be read", topic=point.topic, offset=offset, reason=str(error))
+            return False
+        if not found or found[0].queue_offset != offset:
+            return True
+        retry = retry_topic(point.topic, point.group, is_v2=self._config.broker.enable_retry_topic_v2)
+        try:
+            if self._topics.create_for_group(retry, 1) is None:
+                return False
+            if self._offsets.query(point.group, retry, 0) < 0:
+                self._offsets.commit(point.group, retry, 0, 0)
+        except RemotingError as error:
+            self._log.warning("a retry topic cannot be created", topic=retry, reason=str(error))
+            return False
+        result = await self._put(retried_message(found[0], point, retry, self._revive.host))
+        if result is None or not result.is_stored:
+            reason = result.status.value if result is not None else "the broker is busy"
+            self._log.warning("a popped message cannot be revived", topic=point.topic, offset=offset, reason=reason)
+            return False
+        self._inflight.settle(PoppedQueue(point.topic, point.group, point.queue_id), point.pop_time_ms)
+        self._stats.put(retry, 1, result.size_bytes)
+        return True
+
+    async def _put(self, message: Message) -> PutMessageResult | None:
+        """What became of a put; None where the broker is busy."""
+        done: asyncio.Future[PutMessageResult | None] = asyncio.get_running_loop().create_future()
+
+        def stored(result: PutMessageResult | None, busy: str | None) -> None:
+            if not done.done():
+                done.set_result(result)
+
+        return await done if self._puts.put(AppendableMessage(message), self, stored) else None
+
+    async def _put_later(self, queue: _ReviveQueue, point: Checkpoint, offset: int) -> bool:
+        """Put a checkpoint for one message, which is due later (rePutCK). Returns False if it is not stored."""
+        times = point.re_puts or 0
+        if times >= len(_LATER_S) and self._config.broker.skip_when_ck_re_put_reach_max_times:
+            self._log.warning("a popped message is given up", topic=point.topic, group=point.group, offset=offset)
+            return True
+        invisible_ms, now_ms = point.invisible_time_ms, self._clock.now_ms()
+        if point.revive_time_ms <= now_ms:
+            invisible_ms = now_ms - point.pop_time_ms + _LATER_S[min(times, len(_LATER_S) - 1)] * 1000
+        later = Checkpoint(
+            topic=point.topic,
+            group=point.group,
+            queue_id=point.queue_id,
+            start_offset=offset,
+            pop_time_ms=point.pop_time_ms,
+            invisible_time_ms=min(invisible_ms, LONG_MAX - point.pop_time_ms),
+            broker_name=point.broker_name,
+            diffs=[0],
+            re_puts=times + 1,
+            is_suspended=point.is_suspended,
+        )
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def stored(log_end: int, reason: str | None) -> None:
+            if not done.done():
+                done.set_result(log_end >= 0)
+
+        self._revive.put_checkpoint(later, queue.queue_id, stored)
+        return await done
+
+
+def _deliver_ms(record: StoredMessage) -> int:
+    """When a record was due; 0 if it does not say."""
+    try:
+        return max(parse_number(record.properties.get(PROPERTY_TIMER_DELIVER_MS, ""), LONG_MAX), 0)
+    except ValueError:
+        return 0

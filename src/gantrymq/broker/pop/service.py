@@ -1,0 +1,118 @@
+"""The parts of POP of one broker: constructed together, scheduled, and stopped in order.
+
+Source: BrokerController (POP's processors and services).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from gantrymq.broker.appends.put_queue import PutQueue
+from gantrymq.broker.pop.buffer import SCAN_MS, PopBuffer
+from gantrymq.broker.pop.checks import PopChecks
+from gantrymq.broker.pop.inflight import InflightMessages
+from gantrymq.broker.pop.long_polling import EXPIRE_MS, PopLongPolling
+from gantrymq.broker.pop.revive import TICK_MS, PopReviveService
+from gantrymq.broker.pop.revive_log import ReviveLog
+from gantrymq.broker.schedule import Schedule
+from gantrymq.broker.sessions.consumers import ConsumerManager
+from gantrymq.broker.statistics import BrokerStatsManager
+from gantrymq.broker.tables.consumer_filters import ConsumerFilterManager
+from gantrymq.broker.tables.offsets import ConsumerOffsetManager
+from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
+from gantrymq.broker.tables.topics import TopicConfigManager
+from gantrymq.clock import Clock
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.model.host import Host
+from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.limited_log import LimitedLog
+from gantrymq.store.message_store import MessageStore
+
+_FLUSH_S, _LOOK_S = 5.0, 0.002
+
+
+class PopWaiting:
+    """Waiting pops and waiting notifications. They exist before the store, which reports arrivals to them."""
+
+    def __init__(self, config: LiveConfig, clock: Clock) -> None:
+        self.pops = PopLongPolling(config, clock)
+        self.notifications = PopLongPolling(config, clock, newest_first=True)
+
+    def arrived(self, topic: str, queue_id: int) -> None:
+        """Report that a queue has grown. Thread rule: any thread."""
+        self.pops.arrived(topic, queue_id)
+        self.notifications.arrived(topic, queue_id)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to wake this event loop for arrivals."""
+        self.pops.start(loop)
+        self.notifications.start(loop)
+
+    def stop(self) -> None:
+        """Stop; nothing that waits is answered."""
+        self.pops.stop()
+        self.notifications.stop()
+
+    def forget(self, channel: Channel) -> None:
+        """Drop the requests of a closed connection."""
+        self.pops.forget(channel)
+        self.notifications.forget(channel)
+
+    def expire(self) -> None:
+        """Answer what has waited long enough."""
+        self.pops.expire()
+        self.notifications.expire()
+
+
+class PopService:
+    """What the processors of POP share. Thread rule: the event loop's thread."""
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        clock: Clock,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        offsets: ConsumerOffsetManager,
+        consumers: ConsumerManager,
+        filters: ConsumerFilterManager,
+        stats: BrokerStatsManager,
+        puts: PutQueue,
+        waiting: PopWaiting,
+        host: Host,
+        log: LimitedLog,
+    ) -> None:
+        self._store = store
+        self.waiting = waiting
+        self.checks = PopChecks(config, clock, topics, groups, consumers, filters)
+        self.revive_log = ReviveLog(config, clock, topics, puts, store.timers, host)
+        self.buffer = PopBuffer(config, clock, store, offsets, self.revive_log, log)
+        self.inflight = InflightMessages(clock.now_ms())
+        self.revive = PopReviveService(
+            config, clock, store, topics, groups, offsets, stats, puts, self.revive_log, self.inflight, log
+        )
+
+    def schedule(self, schedule: Schedule) -> None:
+        """Begin the periodic work."""
+        schedule.every("pops, late", lambda: EXPIRE_MS, self.waiting.expire)
+        schedule.every("pops, offsets", lambda: SCAN_MS, self.buffer.scan)
+        schedule.every("pops, revive", lambda: TICK_MS, self.revive.run_if_due)
+
+    def forget(self, topic: str = "", group: str = "") -> None:
+        """A topic or a group was deleted."""
+        self.buffer.forget(topic, group)
+        self.inflight.forget(topic, group)
+
+    async def drain(self, settle_puts: Callable[[], Awaitable[None]]) -> None:
+        """Store what is only in memory, and commit all offsets, once no request comes any more."""
+        self.buffer.drain()
+        await settle_puts()
+        deadline_s, end = asyncio.get_running_loop().time() + _FLUSH_S, self._store.max_phy_offset
+        if self.buffer.has_uncommitted or self.revive.has_unpublished:
+            self._store.ask_for_flush()
+            while self._store.flushed_offset < end and asyncio.get_running_loop().time() < deadline_s:
+                await asyncio.sleep(_LOOK_S)
+        self.buffer.commit_durable()
+        self.revive.publish()

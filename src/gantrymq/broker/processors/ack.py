@@ -1,0 +1,229 @@
+"""ACK_MESSAGE, BATCH_ACK_MESSAGE and CHANGE_MESSAGE_INVISIBLETIME: what a consumer says of the messages that it popped.
+
+An acknowledgement goes into the revive topic, unless its checkpoint is still in memory. A changed invisible time is a
+new checkpoint of one message and an acknowledgement of the old one, in this order: after a kill between them the
+message is delivered twice, and never lost.
+
+RocketMQ answers SUCCESS although an acknowledgement could not be stored. Here the answer is an error.
+
+Source: AckMessageProcessor, ChangeInvisibleTimeProcessor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from gantrymq.broker.pop.buffer import PopBuffer, PoppedQueue
+from gantrymq.broker.pop.checks import PopChecks, PopRefusal, require_revive_queue
+from gantrymq.broker.pop.inflight import InflightMessages
+from gantrymq.broker.pop.long_polling import ALL_QUEUES, PollKey, PopLongPolling
+from gantrymq.broker.pop.records import Ack, Checkpoint, CheckpointKey, normal_topic
+from gantrymq.broker.pop.revive_log import ReviveLog
+from gantrymq.clock import Clock
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.errors import ReceiptHandleError, RemotingCommandError
+from gantrymq.model.java import LONG_MAX
+from gantrymq.model.receipt_handle import ReceiptHandle, real_topic
+from gantrymq.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
+from gantrymq.remoting.body import decode_request
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+)
+from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.turns import in_slices
+from gantrymq.store.message_store import MessageStore
+
+_MOST_BITS = 65_536  # of a batch: a pop with a filter looks at some hundred messages
+
+# Called with None, or with the reason why an acknowledgement is not stored.
+Acked = Callable[[str | None], None]
+
+
+class AckMessageProcessor:
+    """Answers acknowledgements and changes of invisible times. Thread rule: the event loop's thread."""
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        clock: Clock,
+        store: MessageStore,
+        checks: PopChecks,
+        revive: ReviveLog,
+        buffer: PopBuffer,
+        inflight: InflightMessages,
+        polling: PopLongPolling,
+    ) -> None:
+        self._config, self._clock, self._store, self._checks = config, clock, store, checks
+        self._revive, self._buffer, self._inflight, self._polling = revive, buffer, inflight, polling
+
+    # One message
+
+    def ack(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """ACK_MESSAGE. The answer comes when it is stored."""
+        asked = request.read(AckMessageRequestHeader)
+        topic, queue_id, offset = asked.topic, asked.queue_id, asked.offset
+        try:
+            self._checks.popped_queue(channel, topic, queue_id)
+            self._refuse_lite(asked.lite_topic)
+            low, high = self._bounds(topic, queue_id)
+            if not low <= offset <= high:
+                remark = f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{low}~{high}"
+                raise PopRefusal(ResponseCode.NO_MESSAGE, remark)
+            handle = self._checks.handle(asked.extra_info, self._revive.queues)
+        except PopRefusal as refusal:
+            return refusal.answer(request)
+        key = _key(topic, asked.consumer_group, queue_id, handle)
+        self._acknowledge(Ack(key, [offset]), handle, lambda wrong: _answer(channel, request, wrong))
+        return None
+
+    def change(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """CHANGE_MESSAGE_INVISIBLETIME. The answer has the parts of the new receipt handle."""
+        asked = request.read(ChangeInvisibleTimeRequestHeader)
+        topic, queue_id, offset = asked.topic, asked.queue_id, asked.offset
+        try:
+            self._checks.popped_queue(channel, topic, queue_id)
+            self._refuse_lite(asked.lite_topic)
+            low, high = self._bounds(topic, queue_id)
+            if not low <= offset < high:
+                raise PopRefusal(ResponseCode.NO_MESSAGE, None)
+            handle = self._checks.handle(asked.extra_info, self._revive.queues)
+            most_ms = self._config.store.timer_max_delay_s * 1000
+            if not 0 <= asked.invisible_time <= most_ms:
+                remark = f"the invisible time {asked.invisible_time} is not between 0 and {most_ms} (timerMaxDelaySec)"
+                raise PopRefusal(ResponseCode.INVALID_PARAMETER, remark)
+        except PopRefusal as refusal:
+            return refusal.answer(request)
+        now_ms = self._clock.now_ms()
+        point = Checkpoint(
+            topic=topic,
+            group=asked.consumer_group,
+            queue_id=queue_id,
+            start_offset=offset,
+            pop_time_ms=now_ms,
+            invisible_time_ms=asked.invisible_time,
+            broker_name=handle.broker_name,
+            diffs=[0],
+            is_suspended=asked.suspend,
+        )
+        header = ChangeInvisibleTimeResponseHeader(
+            pop_time=now_ms, invisible_time=asked.invisible_time, revive_qid=handle.revive_queue_id
+        )
+
+        def stored(log_end: int, reason: str | None) -> None:
+            if log_end < 0:
+                _answer(channel, request, reason)
+                return
+            old = Ack(_key(topic, asked.consumer_group, queue_id, handle), [offset])
+            self._store_ack(old, handle, lambda wrong: _answer(channel, request, wrong, header))
+
+        self._revive.put_checkpoint(point, handle.revive_queue_id, stored)
+        return None
+
+    # Several messages
+
+    async def batch_ack(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """BATCH_ACK_MESSAGE. The answer comes when all are stored; offsets without a message are left out."""
+        body = decode_request(BatchAckMessageRequestBody, request.body) if request.body else None
+        if body is None or not body.acks:
+            return request.response(ResponseCode.NO_MESSAGE)
+        request.drop_content()
+        waiting: list[asyncio.Future[str | None]] = []
+        wrong: tuple[int, str | None] | None = None
+        async for one in in_slices(body.acks):
+            done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+            try:
+                if self._acknowledge_several(one, body.broker_name or self._config.broker.broker_name, done.set_result):
+                    waiting.append(done)
+            except PopRefusal as refusal:
+                wrong = wrong or (refusal.code, refusal.remark)
+            except (ReceiptHandleError, RemotingCommandError) as error:
+                wrong = wrong or (ResponseCode.SYSTEM_ERROR, str(error))
+        for reason in await asyncio.gather(*waiting):
+            if reason is not None:
+                wrong = wrong or (ResponseCode.SYSTEM_ERROR, reason)
+        return request.response(ResponseCode.SUCCESS) if wrong is None else request.response(*wrong)
+
+    def _acknowledge_several(self, one: BatchAck, broker_name: str, acked: Acked) -> bool:
+        """Acknowledge the messages of one pop. Returns False if it names none."""
+        topic = real_topic(one.retry, one.topic, one.consumer_group)
+        require_revive_queue(one.revive_queue_id, self._revive.queues)
+        low, high = self._bounds(topic, one.queue_id)
+        offsets = [
+            offset for bit in one.bits(_MOST_BITS) if low <= (offset := one.start_offset + bit) <= high and high > 0
+        ]
+        if not offsets:
+            return False
+        if min(one.start_offset, one.pop_time, one.invisible_time) < 0 or one.pop_time + one.invisible_time > LONG_MAX:
+            raise PopRefusal(ResponseCode.MESSAGE_ILLEGAL, "an acknowledgement with a negative offset or time")
+        handle = ReceiptHandle(
+            one.start_offset,
+            one.pop_time,
+            one.invisible_time,
+            one.revive_queue_id,
+            one.retry,
+            broker_name,
+            one.queue_id,
+        )
+        key = _key(topic, one.consumer_group, one.queue_id, handle)
+        self._acknowledge(Ack(key, offsets, is_batch=True), handle, acked)
+        return True
+
+    # Acknowledgements
+
+    def _acknowledge(self, ack: Ack, handle: ReceiptHandle, acked: Acked) -> None:
+        def done(wrong: str | None) -> None:
+            if wrong is None:
+                self._settle(ack)
+            acked(wrong)
+
+        self._store_ack(ack, handle, done)
+
+    def _store_ack(self, ack: Ack, handle: ReceiptHandle, acked: Acked) -> None:
+        if self._buffer.acknowledge(ack):
+            acked(None)
+            return
+
+        def stored(log_end: int, reason: str | None) -> None:
+            acked(None if log_end >= 0 else reason or "the acknowledgement is not stored")
+
+        self._revive.put_ack(ack, handle.revive_queue_id, handle.visible_time_ms, stored)
+
+    def _settle(self, ack: Ack) -> None:
+        key = ack.key
+        self._inflight.settle(PoppedQueue(key.topic, key.group, key.queue_id), key.pop_time_ms, len(ack.offsets))
+        if self._config.broker.enable_pop_message_threshold:  # a pop may wait for room
+            topic = normal_topic(key.topic, key.group) or key.topic
+            self._polling.notify(PollKey(topic, key.group, ALL_QUEUES))
+            self._polling.notify(PollKey(topic, key.group, key.queue_id))
+
+    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        store = self._store
+        return store.min_offset_in_queue(topic, queue_id), store.max_offset_in_queue(topic, queue_id)
+
+    @staticmethod
+    def _refuse_lite(lite_topic: str | None) -> None:
+        if lite_topic and lite_topic.strip():
+            raise PopRefusal(ResponseCode.INVALID_PARAMETER, "group type or bind topic not match.")
+
+
+def _key(topic: str, group: str, queue_id: int, handle: ReceiptHandle) -> CheckpointKey:
+    return CheckpointKey(topic, group, queue_id, handle.start_offset, handle.pop_time_ms, handle.broker_name)
+
+
+def _answer(
+    channel: Channel,
+    request: RemotingCommand,
+    wrong: str | None,
+    header: ChangeInvisibleTimeResponseHeader | None = None,
+) -> None:
+    if request.is_oneway:
+        return
+    if wrong is None:
+        channel.send(request.response(ResponseCode.SUCCESS, header=header))
+    else:
+        channel.send(request.response(ResponseCode.SYSTEM_ERROR, wrong))

@@ -1,0 +1,367 @@
+"""POP_MESSAGE: the next messages of a queue, or of all queues of a topic, for a group. They are invisible for a while.
+
+A pop goes through its queues in slices of the event loop, because a topic may have 65,536 of them. It hands out the
+messages of a queue when their checkpoint is in the log. There are no locks: the offset of the next pop is known as soon
+as the messages are found. A pop that finds nothing waits, see :mod:`gantrymq.broker.pop.long_polling`.
+
+Source: PopMessageProcessor.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import cast
+
+from gantrymq.broker import names
+from gantrymq.broker.acl.access_control import AccessControl
+from gantrymq.broker.hot_queue import begins_in_memory
+from gantrymq.broker.pop.buffer import PopBuffer, PoppedQueue
+from gantrymq.broker.pop.checks import PopChecks, PopFilter, PopRefusal
+from gantrymq.broker.pop.inflight import InflightMessages
+from gantrymq.broker.pop.long_polling import Polling, PollKey, PopLongPolling, WaitingPop
+from gantrymq.broker.pop.popped_records import queue_offsets, under_topic
+from gantrymq.broker.pop.records import MOST_MESSAGES, Checkpoint, retry_topic
+from gantrymq.broker.pop.revive_log import ReviveLog
+from gantrymq.broker.processors.pull import MessagePuller, PulledMessages
+from gantrymq.broker.statistics import BrokerStatsManager, StoreStatsService
+from gantrymq.broker.tables.offsets import ConsumerOffsetManager
+from gantrymq.broker.tables.topics import TopicConfigManager, queue_ids
+from gantrymq.clock import Clock, monotonic_ms
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.model.receipt_handle import ReceiptHandle, message_offsets_entry, start_offset_entry, topic_mark
+from gantrymq.model.status import GetMessageStatus
+from gantrymq.remoting.bodies.topic import TopicConfig
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand, encode_head
+from gantrymq.remoting.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
+from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.dispatcher import failure
+from gantrymq.remoting.transport.turns import FairTurns
+from gantrymq.store.message_store import MessageStore
+
+_LATE_MS = 500  # a request that is this late is not looked at (isTimeoutTooMuch)
+_MIN = 0  # ConsumeInitMode
+_WRONG_OFFSET = (
+    GetMessageStatus.OFFSET_TOO_SMALL,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY,
+    GetMessageStatus.OFFSET_FOUND_NULL,
+)
+_PASSED_OVER = (
+    GetMessageStatus.NO_MATCHED_MESSAGE,
+    GetMessageStatus.OFFSET_FOUND_NULL,
+    GetMessageStatus.MESSAGE_WAS_REMOVING,
+)
+
+Recheck = Callable[[], str | None]
+
+
+@dataclass(slots=True)
+class _Run:
+    """A pop on its way through the queues. ``rest`` counts the messages that it left."""
+
+    channel: Channel
+    request: RemotingCommand
+    asked: PopMessageRequestHeader
+    recheck: Recheck | None
+    arrivals: int
+    revive_queue_id: int
+    pop_time_ms: int
+    filter: PopFilter
+    pieces: list[memoryview] = field(default_factory=list)
+    size_bytes: int = 0
+    count: int = 0
+    rest: int = 0
+    start_offsets: list[str] = field(default_factory=list)
+    message_offsets: list[str] = field(default_factory=list)
+    puts: int = 0  # checkpoints that are not in the log yet
+    is_walked: bool = False
+
+    @property
+    def key(self) -> PollKey:
+        """What it waits for."""
+        return PollKey(self.asked.topic, self.asked.consumer_group, max(self.asked.queue_id, -1))
+
+
+class PopMessageProcessor:
+    """Answers pops. Thread rule: the event loop's thread."""
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        clock: Clock,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        offsets: ConsumerOffsetManager,
+        stats: BrokerStatsManager,
+        store_stats: StoreStatsService,
+        access: AccessControl | None,
+        checks: PopChecks,
+        revive: ReviveLog,
+        buffer: PopBuffer,
+        inflight: InflightMessages,
+        polling: PopLongPolling,
+    ) -> None:
+        self._config, self._clock, self._store, self._topics = config, clock, store, topics
+        self._offsets, self._stats, self._store_stats, self._access = offsets, stats, store_stats, access
+        self._checks, self._revive, self._buffer = checks, revive, buffer
+        self._inflight, self._polling = inflight, polling
+        self._puller, self._turns, self._pops = MessagePuller(store.lookup), FairTurns(), 0
+
+    def pop(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """Answer a pop, now or later."""
+        asked = request.read(PopMessageRequestHeader)
+        if asked.born_time == 0:
+            asked.born_time = self._clock.now_ms()
+        return self._begin(channel, request, asked, None)
+
+    def _begin(
+        self, channel: Channel, request: RemotingCommand, asked: PopMessageRequestHeader, recheck: Recheck | None
+    ) -> RemotingCommand | None:
+        try:
+            topic, found = self._check(channel, asked)
+        except PopRefusal as refusal:
+            return refusal.answer(request)
+        self._pops += 1
+        run = _Run(
+            channel=channel,
+            request=request,
+            asked=asked,
+            recheck=recheck,
+            arrivals=self._polling.watch(asked.topic, asked.consumer_group),
+            revive_queue_id=self._pops % self._config.broker.revive_queue_num,
+            pop_time_ms=self._clock.now_ms(),
+            filter=found,
+        )
+        self._turns.work_through(self._walk(run, topic))
+        return None
+
+    # Checks
+
+    def _check(self, channel: Channel, asked: PopMessageRequestHeader) -> tuple[TopicConfig, PopFilter]:
+        broker_ip1, checks = self._config.broker.broker_ip1, self._checks
+        if self._clock.now_ms() - asked.born_time - asked.poll_time > _LATE_MS:
+            remark = f"the broker[{broker_ip1}] pop message is timeout too much"
+            raise PopRefusal(ResponseCode.POLLING_TIMEOUT, remark)
+        checks.require_readable("pop")
+        if asked.max_msg_nums > MOST_MESSAGES:
+            remark = f"the broker[{broker_ip1}] pop message's num is greater than {MOST_MESSAGES}"
+            raise PopRefusal(ResponseCode.INVALID_PARAMETER, remark)
+        if not self._revive.has_timers:
+            remark = f"the broker[{broker_ip1}] pop message is forbidden because timerWheelEnable is false"
+            raise PopRefusal(ResponseCode.SYSTEM_ERROR, remark)
+        topic, _ = checks.consumption(channel, asked)
+        most_ms = self._config.store.timer_max_delay_s * 1000
+        if not 0 <= asked.invisible_time <= most_ms:
+            remark = f"the invisible time {asked.invisible_time} is not between 0 and {most_ms} (timerMaxDelaySec)"
+            raise PopRefusal(ResponseCode.INVALID_PARAMETER, remark)
+        if not self._store.is_writable:
+            raise PopRefusal(ResponseCode.SYSTEM_ERROR, "the broker can store no checkpoint: its store takes no puts")
+        return topic, checks.filter(asked, asked.exp, asked.exp_type, is_noted=True)
+
+    # The queues
+
+    def _walk(self, run: _Run, topic: TopicConfig) -> Iterator[None]:
+        """Pop one queue a step, then answer."""
+        try:
+            for name, queue_id, is_retry in self._places(run, topic):
+                self._pop_queue(run, PoppedQueue(name, run.asked.consumer_group, queue_id), is_retry=is_retry)
+                yield
+        except Exception as error:
+            run.channel.send(failure(run.request, error))
+            return
+        run.is_walked = True
+        self._finish(run)
+
+    def _places(self, run: _Run, topic: TopicConfig) -> Iterator[tuple[str, int, bool]]:
+        """The queues of a pop in their order: (topic, queue, whether it is one of a retry topic).
+
+        A fifth of all pops looks into the retry topic first, the others if they have room left. So neither topic can
+        keep the other one from being consumed.
+        """
+        broker, asked = self._config.broker, run.asked
+        number = random.randrange(100)
+        is_first = number < broker.pop_from_retry_probability
+        is_v2 = broker.enable_retry_topic_v2
+        if is_v2 and broker.retrieve_message_from_pop_retry_topic_v1 and number % 2 == 0:
+            is_v2 = False
+        retry = self._topics.get(retry_topic(asked.topic, asked.consumer_group, is_v2=is_v2))
+        if is_first and retry is not None:
+            yield from ((name, one, True) for name, one in _queues(retry, number))
+        if asked.queue_id >= 0:
+            yield asked.topic, asked.queue_id, False
+        else:
+            yield from ((name, one, False) for name, one in _queues(topic, number))
+        if not is_first and retry is not None and run.count < asked.max_msg_nums:
+            yield from ((name, one, True) for name, one in _queues(retry, number))
+
+    def _pop_queue(self, run: _Run, queue: PoppedQueue, *, is_retry: bool) -> None:
+        asked, broker = run.asked, self._config.broker
+        if broker.enable_pop_message_threshold and self._inflight.count(queue) > broker.pop_inflight_message_threshold:
+            return  # an acknowledgement wakes the next pop
+        offset = self._next_offset(queue, asked.init_mode)
+        end = self._store.max_offset_in_queue(queue.topic, queue.queue_id)
+        if offset == end or not self._buffer.has_room(queue):
+            return
+        if run.count >= max(asked.max_msg_nums, 1) or run.size_bytes >= broker.max_transfer_bytes_in_memory:
+            run.rest += max(end - offset, 0)
+            return
+        found = self._pull(run, queue, offset)
+        if found.status in _WRONG_OFFSET:
+            offset = found.next_begin_offset
+            self._offsets.commit(queue.group, queue.topic, queue.queue_id, offset)
+            found = self._pull(run, queue, offset)
+        if found.count:
+            if not self._hand_out(run, queue, offset, found, is_retry=is_retry):
+                run.rest += found.count
+                return
+        elif found.status in _PASSED_OVER and found.next_begin_offset > offset:
+            self._buffer.pass_over(queue, found.next_begin_offset)
+        run.rest += max(found.max_offset - found.next_begin_offset, 0)
+
+    def _pull(self, run: _Run, queue: PoppedQueue, offset: int) -> PulledMessages:
+        broker, wanted = self._config.broker, max(run.asked.max_msg_nums, 1) - run.count
+        return self._puller.pull(
+            queue.topic,
+            queue.queue_id,
+            offset,
+            min(wanted, broker.max_transfer_count_in_memory),
+            max(broker.max_transfer_bytes_in_memory, 100),
+            run.filter.codes,
+            run.filter.record_filter,
+        )
+
+    def _hand_out(self, run: _Run, queue: PoppedQueue, offset: int, found: PulledMessages, *, is_retry: bool) -> bool:
+        """Add the messages of a queue and put their checkpoint. Returns False if there is one of this name."""
+        asked, broker_name = run.asked, self._config.broker.broker_name
+        offsets = queue_offsets(found.pieces)
+        point = Checkpoint(
+            topic=queue.topic,
+            group=queue.group,
+            queue_id=queue.queue_id,
+            start_offset=offset,
+            pop_time_ms=run.pop_time_ms,
+            invisible_time_ms=asked.invisible_time,
+            broker_name=broker_name,
+            diffs=[one - offset for one in offsets],
+        )
+
+        def stored() -> None:
+            run.puts -= 1
+            self._finish(run)
+
+        run.puts += 1
+        if not self._buffer.add(point, run.revive_queue_id, found.next_begin_offset, stored):
+            run.puts -= 1
+            return False
+        if is_retry and not self._config.broker.pop_response_return_actual_retry_topic:
+            mark = topic_mark(queue.topic)
+            handle = ReceiptHandle(
+                offset, run.pop_time_ms, asked.invisible_time, run.revive_queue_id, mark, broker_name, queue.queue_id
+            )
+            found.pieces = list(under_topic(found.pieces, asked.topic, handle))
+        run.pieces += found.pieces
+        run.count += found.count
+        run.size_bytes += found.size_bytes
+        run.start_offsets.append(start_offset_entry(queue.topic, queue.queue_id, offset))
+        run.message_offsets.append(message_offsets_entry(queue.topic, queue.queue_id, offsets))
+        self._inflight.add(queue, found.count)
+        self._stats.got(queue.group, queue.topic, found.count, found.size_bytes)
+        self._store_stats.pulled(found.count)
+        return True
+
+    # Offsets
+
+    def _next_offset(self, queue: PoppedQueue, init_mode: int) -> int:
+        """Where a pop of a queue begins (getPopOffset). A reset offset comes first, and is taken."""
+        topic, group, queue_id = queue
+        reset = self._offsets.take_reset(group, topic, queue_id)
+        if reset is not None:
+            self._buffer.clear(queue)
+            self._offsets.commit(group, topic, queue_id, reset)
+            return reset
+        offset = self._offsets.query(group, topic, queue_id)
+        if offset < 0:
+            offset = self._first_offset(queue, init_mode)
+            if self._store.max_offset_in_queue(topic, queue_id):
+                self._offsets.commit(group, topic, queue_id, offset)
+        return max(offset, self._buffer.next_offset(queue))
+
+    def _first_offset(self, queue: PoppedQueue, init_mode: int) -> int:
+        """Where a group without an offset begins (getInitOffset)."""
+        topic, _, queue_id = queue
+        store, broker = self._store, self._config.broker
+        if init_mode == _MIN or topic.startswith(names.RETRY_PREFIX):
+            return store.min_offset_in_queue(topic, queue_id)
+        if broker.init_pop_offset_by_check_msg_in_mem and begins_in_memory(store, topic, queue_id):
+            return 0
+        return max(store.max_offset_in_queue(topic, queue_id) - 1, 0)
+
+    # Answers
+
+    def _finish(self, run: _Run) -> None:
+        """Answer, or wait, once all queues were looked at and their checkpoints are in the log."""
+        if run.puts or not run.is_walked:
+            return
+        if run.count:
+            self._send(run)
+            is_waiting = True
+        else:
+            is_waiting = self._wait(run)
+        if is_waiting and run.rest > 0:
+            self._polling.notify(run.key)
+
+    def _send(self, run: _Run) -> None:
+        size_bytes = sum(map(len, run.pieces))
+        response = run.request.response(ResponseCode.SUCCESS, GetMessageStatus.FOUND.value, header=self._header(run))
+        run.channel.send_bytes([encode_head(response, size_bytes), *cast("list[bytes]", run.pieces)])
+
+    def _header(self, run: _Run) -> PopMessageResponseHeader:
+        return PopMessageResponseHeader(
+            pop_time=run.pop_time_ms,
+            invisible_time=run.asked.invisible_time,
+            revive_qid=run.revive_queue_id,
+            rest_num=run.rest,
+            start_offset_info=";".join(run.start_offsets),
+            msg_offset_info=";".join(run.message_offsets),
+        )
+
+    def _wait(self, run: _Run) -> bool:
+        """Let the pop wait. Returns False if it was answered."""
+        asked, channel, request = run.asked, run.channel, run.request
+        if run.recheck is None and self._access is not None:
+            run.recheck = self._access.recheck(channel, request)
+        recheck = run.recheck
+
+        def resume() -> None:
+            try:
+                wrong = recheck() if recheck is not None else None
+                if wrong is None:
+                    response = self._begin(channel, request, asked, recheck)
+                else:
+                    response = request.response(ResponseCode.NO_PERMISSION, wrong)
+            except Exception as error:
+                response = failure(request, error)
+            if response is not None:
+                channel.send(response)
+
+        left_ms = asked.born_time + asked.poll_time - self._clock.now_ms()
+        polling = Polling.TIMEOUT
+        if asked.poll_time > 0 and not channel.is_closed:
+            request.drop_content()
+            waiting = WaitingPop(channel, run.key, monotonic_ms(self._clock) + left_ms, resume)
+            polling = self._polling.wait(waiting, run.arrivals)
+        if polling is Polling.WAITS:
+            return True
+        code = ResponseCode.POLLING_FULL if polling is Polling.FULL else ResponseCode.POLLING_TIMEOUT
+        remark = GetMessageStatus.NO_MESSAGE_IN_QUEUE.value
+        channel.send(request.response(code, remark, header=self._header(run)))
+        return False
+
+
+def _queues(topic: TopicConfig, first: int) -> Iterator[tuple[str, int]]:
+    """All queues of a topic, beginning with one by chance, downwards as RocketMQ does."""
+    queues = queue_ids(str(topic.topic_name), topic.read_queue_nums)
+    for number in reversed(queues):
+        yield str(topic.topic_name), (number + first) % len(queues)

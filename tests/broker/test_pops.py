@@ -1,0 +1,702 @@
+"""POP: messages are invisible for a while, and come back if they are not acknowledged; with a clock that is moved."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from broker_cases import BrokerCase, StartBroker, messages_of
+
+from gantrymq.broker import names
+from gantrymq.broker.pop.records import decode_ack, decode_checkpoint
+from gantrymq.clock import ManualClock
+from gantrymq.model.message import Message, StoredMessage
+from gantrymq.model.receipt_handle import (
+    QueueOfPop,
+    ReceiptHandle,
+    parse_message_offsets,
+    parse_receipt_handle,
+    parse_start_offsets,
+    real_topic,
+)
+from gantrymq.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody, encode_bits
+from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+    NotificationRequestHeader,
+    PollingInfoRequestHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
+from gantrymq.remoting.headers.topic import DeleteTopicRequestHeader
+
+pytestmark = pytest.mark.asyncio
+
+NOW_MS, INVISIBLE_MS = 1_700_000_000_000, 30_000
+REVIVE, RETRY = "rmq_sys_REVIVE_LOG_DefaultCluster", "%RETRY%G_T"
+
+
+class Pops:
+    """A broker with a clock of its own, and a consumer of the group G."""
+
+    def __init__(self, case: BrokerCase, clock: ManualClock) -> None:
+        self.case, self.clock = case, clock
+
+    async def send(self, *bodies: bytes, **more: Any) -> None:
+        for body in bodies:
+            assert (await self.case.send(body=body, **more)).code == ResponseCode.SUCCESS
+        await self.caught_up()
+
+    async def caught_up(self) -> None:
+        while self.case.server.store.dispatch_behind_bytes:
+            await asyncio.sleep(0.001)
+
+    async def ask_pop(self, **more: Any) -> RemotingCommand:
+        fields = {
+            "consumer_group": "G", "topic": "T", "queue_id": -1, "max_msg_nums": 32, "invisible_time": INVISIBLE_MS,
+            "poll_time": 0, "born_time": 0, "init_mode": 0, "exp_type": "TAG", "exp": "*",
+        }  # fmt: skip
+        return await self.case.ask(PopMessageRequestHeader(**{**fields, **more}))
+
+    async def pop(self, **more: Any) -> list[tuple[StoredMessage, str]]:
+        """The messages of a pop, each with its receipt handle."""
+        answer = await self.ask_pop(**more)
+        if answer.code != ResponseCode.SUCCESS:
+            assert answer.code == ResponseCode.POLLING_TIMEOUT, answer.remark
+            return []
+        return handles_of(answer)
+
+    async def ack(self, message: StoredMessage, handle: str, **more: Any) -> RemotingCommand:
+        parsed = parse_receipt_handle(handle)
+        fields = {
+            "consumer_group": "G", "topic": real_topic(parsed.mark, "T", "G"), "queue_id": message.queue_id,
+            "extra_info": handle, "offset": message.queue_offset,
+        }  # fmt: skip
+        return await self.case.ask(AckMessageRequestHeader(**{**fields, **more}))
+
+    async def change(self, message: StoredMessage, handle: str, invisible_ms: int, **more: Any) -> RemotingCommand:
+        parsed = parse_receipt_handle(handle)
+        fields = {
+            "consumer_group": "G", "topic": real_topic(parsed.mark, "T", "G"), "queue_id": message.queue_id,
+            "extra_info": handle, "offset": message.queue_offset, "invisible_time": invisible_ms,
+        }  # fmt: skip
+        return await self.case.ask(ChangeInvisibleTimeRequestHeader(**{**fields, **more}))
+
+    async def later(self, after_ms: int) -> None:
+        """That much later, when the timers have delivered and the checkpoints that are due are decided."""
+        await self.caught_up()
+        self.clock.advance(after_ms)
+        server, target_ms = self.case.server, self.clock.now_ms() // 1000 * 1000
+        timers = server.store.timers
+        assert timers is not None
+        while (progress := timers.progress) is None or progress.behind_messages or progress.read_ms < target_ms:
+            if not self.records():
+                break
+            await asyncio.sleep(0.005)
+        await server.pop.revive.run()
+        await self.caught_up()
+
+    async def revived(self, after_ms: int = INVISIBLE_MS + 3_000) -> None:
+        await self.later(after_ms)
+
+    async def commit(self) -> None:
+        """Commit the offsets of all pops, as the flush of the log allows."""
+        server = self.case.server
+        server.store.ask_for_flush()
+        while server.store.flushed_offset < server.store.max_phy_offset:
+            await asyncio.sleep(0.002)
+        await server.pop.buffer.scan()
+        server.pop.revive.publish()
+        server.pop.revive.publish()
+
+    def committed(self, topic: str = "T", queue_id: int = 0, group: str = "G") -> int:
+        return self.case.server.offsets.query(group, topic, queue_id)
+
+    def records(self) -> list[StoredMessage]:
+        """All records that the timers hold or have delivered, as they were put."""
+        return self.case.server.store.get("rmq_sys_wheel_timer", 0, 0, max_msgs=1000).messages
+
+
+def handles_of(answer: RemotingCommand) -> list[tuple[StoredMessage, str]]:
+    """The messages of an answer with their handles, as a client makes them of the header."""
+    header = answer.read(PopMessageResponseHeader)
+    starts, offsets = parse_start_offsets(header.start_offset_info), parse_message_offsets(header.msg_offset_info)
+    messages, found = messages_of(answer.body), []
+    for message in messages:
+        text = message.properties.get("POP_CK")
+        if text is None:
+            mark = "0" if not message.topic.startswith("%RETRY%") else "1"
+            queue = QueueOfPop(mark, message.queue_id)
+            start = starts[queue]
+            assert message.queue_offset in offsets[queue]
+            handle = ReceiptHandle(
+                start, header.pop_time, header.invisible_time, header.revive_qid, mark, "broker-a", message.queue_id,
+                message.queue_offset,
+            )  # fmt: skip
+            text = str(handle)
+        found.append((message, text))
+    assert len(messages) == sum(map(len, offsets.values()))
+    return found
+
+
+def bodies(found: list[tuple[StoredMessage, str]]) -> list[bytes]:
+    return [message.body for message, _ in found]
+
+
+StartPops = Callable[..., Any]
+
+
+@pytest_asyncio.fixture
+async def start(start_broker: StartBroker) -> AsyncIterator[StartPops]:
+    async def make(**settings: Any) -> Pops:
+        clock = settings.pop("clock", None) or ManualClock(NOW_MS)
+        case = await start_broker(clock=clock, **{"revive_interval_ms": 1 << 30, **settings})
+        return Pops(case, clock)
+
+    yield make
+
+
+@pytest_asyncio.fixture
+async def pops(start: StartPops) -> Pops:
+    return await start()  # type: ignore[no-any-return]
+
+
+# Pops
+
+
+async def test_a_popped_message_is_invisible_and_comes_back(pops: Pops) -> None:
+    await pops.send(b"a", b"b")
+    first = await pops.pop()
+    assert bodies(first) == [b"a", b"b"]
+    assert await pops.pop() == []
+    await pops.later(INVISIBLE_MS)
+    assert await pops.pop() == []
+    await pops.later(3_000)
+    again = await pops.pop()
+    assert sorted(bodies(again)) == [b"a", b"b"]
+    message, handle = again[0]
+    assert (message.topic, message.reconsume_times, message.queue_id) == ("T", 1, 0)
+    assert parse_receipt_handle(handle).mark == "1"
+    assert message.properties["1ST_POP_TIME"] == str(NOW_MS)
+    assert message.properties["ORIGIN_GROUP"] == "G"
+
+
+async def test_an_acknowledged_message_does_not_come_back(pops: Pops) -> None:
+    await pops.send(b"a", b"b", b"c")
+    found = await pops.pop()
+    assert (await pops.ack(*found[1])).code == ResponseCode.SUCCESS
+    await pops.revived()
+    again = await pops.pop()
+    assert sorted(bodies(again)) == [b"a", b"c"]
+    for one in again:
+        assert (await pops.ack(*one)).code == ResponseCode.SUCCESS
+    await pops.revived()
+    assert await pops.pop() == []
+
+
+async def test_a_message_that_is_never_acknowledged_is_counted(pops: Pops) -> None:
+    await pops.send(b"a", properties={"KEYS": "k", "TAGS": "t"})
+    for times in range(3):
+        ((message, _),) = await pops.pop()
+        assert message.reconsume_times == times
+        assert {"KEYS": "k", "TAGS": "t"}.items() <= message.properties.items()
+        await pops.revived()
+
+
+async def test_a_changed_invisible_time_holds(pops: Pops) -> None:
+    await pops.send(b"a", b"b")
+    found = await pops.pop()
+    answer = await pops.change(*found[0], 120_000)
+    assert answer.code == ResponseCode.SUCCESS
+    header = answer.read(ChangeInvisibleTimeResponseHeader)
+    assert (header.pop_time, header.invisible_time) == (NOW_MS, 120_000)
+    await pops.revived()
+    assert bodies(await pops.pop()) == [b"b"]
+    await pops.later(90_000)
+    assert sorted(bodies(await pops.pop())) == [b"a", b"b"]
+
+
+async def test_the_handle_of_a_change_acknowledges(pops: Pops) -> None:
+    await pops.send(b"a")
+    ((message, handle),) = await pops.pop()
+    pops.clock.advance(5)
+    header = (await pops.change(message, handle, 60_000)).read(ChangeInvisibleTimeResponseHeader)
+    new = ReceiptHandle(0, header.pop_time, header.invisible_time, header.revive_qid, "0", "broker-a", 0, 0)
+    assert (await pops.ack(message, str(new))).code == ResponseCode.SUCCESS
+    await pops.revived(100_000)
+    assert await pops.pop() == []
+
+
+async def test_a_suspended_message_keeps_its_reconsume_times(pops: Pops) -> None:
+    await pops.send(b"a")
+    ((message, handle),) = await pops.pop()
+    pops.clock.advance(5)
+    await pops.change(message, handle, 1_000, suspend=True)
+    await pops.revived()
+    ((again, _),) = await pops.pop()
+    assert again.reconsume_times == 0
+
+
+async def test_the_records_are_those_of_rocketmq(pops: Pops) -> None:
+    await pops.send(b"a", b"b")
+    ((message, handle), _) = await pops.pop()
+    await pops.ack(message, handle)
+    await pops.caught_up()
+    point, ack = pops.records()
+    assert point.body == (
+        b'{"bm":0,"bn":"broker-a","c":"G","d":[0,1],"it":30000,"n":2,"pt":1700000000000,"q":0,'
+        b'"reviveTime":1700000030000,"ro":0,"so":0,"sp":false,"t":"T"}'
+    )
+    assert point.properties == {
+        "TAGS": "ck", "TIMER_DELIVER_MS": "1700000029000", "TIMER_OUT_MS": "1700000028000",
+        "UNIQ_KEY": "T@0@0@G@1700000000000@broker-a@ck", "REAL_TOPIC": REVIVE,
+        "REAL_QID": str(parse_receipt_handle(handle).revive_queue_id),
+    }  # fmt: skip
+    assert ack.body == b'{"ao":0,"bn":"broker-a","c":"G","pt":1700000000000,"q":0,"so":0,"t":"T"}'
+    assert (ack.properties["TAGS"], ack.properties["TIMER_DELIVER_MS"]) == ("ack", "1700000030000")
+    assert decode_checkpoint(point.body).key == decode_ack(ack.body, "x", is_batch=False).key
+
+
+async def test_an_offset_is_committed_when_its_checkpoint_is_durable(pops: Pops) -> None:
+    await pops.send(b"a", b"b")
+    await pops.pop(max_msg_nums=1)
+    await pops.pop(max_msg_nums=1)
+    await pops.commit()
+    assert pops.committed() == 2
+    assert not pops.case.server.pop.buffer.has_uncommitted
+
+
+async def test_a_restart_revives_what_was_popped(start: StartPops) -> None:
+    pops = await start()
+    await pops.send(*(b"%d" % one for one in range(10)))
+    found = await pops.pop()
+    for one in found[:4]:
+        await pops.ack(*one)
+    await pops.case.stop()
+    pops = await start(clock=pops.clock)
+    assert pops.committed() == 10
+    assert await pops.pop() == []
+    await pops.revived()
+    assert sorted(bodies(await pops.pop())) == [b"%d" % one for one in range(4, 10)]
+    await pops.commit()
+    revive_id = parse_receipt_handle(found[0][1]).revive_queue_id
+    assert pops.committed(REVIVE, revive_id, names.REVIVE_GROUP) == 0
+
+
+async def test_all_queues_of_a_topic_are_popped(pops: Pops) -> None:
+    for queue_id in range(4):
+        await pops.send(b"%d" % queue_id, queue_id=queue_id)
+    answer = await pops.ask_pop(max_msg_nums=3)
+    assert len(handles_of(answer)) == 3
+    assert answer.read(PopMessageResponseHeader).rest_num == 1
+    assert len(await pops.pop(queue_id=0)) + len(await pops.pop()) == 1
+
+
+async def test_a_pop_takes_the_tags_that_it_asks_for(pops: Pops) -> None:
+    await pops.send(b"a", properties={"TAGS": "x"})
+    await pops.send(b"b", properties={"TAGS": "y"})
+    await pops.send(b"c", properties={"TAGS": "x"})
+    assert bodies(await pops.pop(exp="x")) == [b"a", b"c"]
+    await pops.revived()
+    assert sorted(bodies(await pops.pop(exp="x"))) == [b"a", b"c"]
+    await pops.commit()
+    assert pops.committed() == 3
+
+
+async def test_messages_that_do_not_match_are_passed_over(pops: Pops) -> None:
+    await pops.send(b"a", b"b", properties={"TAGS": "y"})
+    assert await pops.pop(exp="x") == []
+    await pops.commit()
+    assert pops.committed() == 2
+    assert pops.records() == []
+
+
+async def test_a_pop_takes_what_an_sql_filter_lets_pass(pops: Pops) -> None:
+    for number in range(6):
+        await pops.send(b"%d" % number, properties={"n": str(number)})
+    found = await pops.pop(exp_type="SQL92", exp="n > 2 AND n < 5")
+    assert bodies(found) == [b"3", b"4"]
+    answer = await pops.ask_pop(exp_type="SQL92", exp="n >")
+    assert (answer.code, answer.remark) == (
+        ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed",
+    )  # fmt: skip
+
+
+async def test_a_reset_moves_the_next_pop(pops: Pops) -> None:
+    await pops.send(b"a", b"b", b"c")
+    await pops.pop()
+    pops.case.server.offsets.assign_reset("G", "T", 0, 1)
+    assert bodies(await pops.pop()) == [b"b", b"c"]
+    assert await pops.pop() == []
+
+
+async def test_a_new_group_begins_where_its_mode_says(start: StartPops) -> None:
+    pops = await start(init_pop_offset_by_check_msg_in_mem=False)
+    await pops.send(b"a", b"b", b"c")
+    assert bodies(await pops.pop(init_mode=1, consumer_group="H")) == [b"c"]
+    assert bodies(await pops.pop(init_mode=0, consumer_group="I")) == [b"a", b"b", b"c"]
+
+
+async def test_a_queue_in_memory_is_popped_from_its_begin(pops: Pops) -> None:
+    await pops.send(b"a", b"b", b"c")
+    assert bodies(await pops.pop(init_mode=1)) == [b"a", b"b", b"c"]
+
+
+async def test_the_actual_retry_topic_is_returned_on_request(start: StartPops) -> None:
+    pops = await start(pop_response_return_actual_retry_topic=True, enable_retry_topic_v2=False)
+    await pops.send(b"a")
+    await pops.pop()
+    await pops.revived()
+    ((message, _),) = await pops.pop()
+    assert message.topic == RETRY
+    assert "POP_CK" not in message.properties
+
+
+async def test_retry_topics_of_both_versions_are_consumed(start: StartPops) -> None:
+    pops = await start()
+    await pops.send(b"a", b"b")
+    await pops.pop(max_msg_nums=1)
+    await pops.revived()
+    await pops.case.stop()
+    pops = await start(clock=pops.clock, enable_retry_topic_v2=True)
+    await pops.pop(max_msg_nums=1, queue_id=0)
+    await pops.revived()
+    found: list[tuple[StoredMessage, str]] = []
+    while len(found) < 2:
+        found += await pops.pop()
+    assert {parse_receipt_handle(handle).mark for _, handle in found} <= {"1", "2"}
+    for one in found:
+        assert (await pops.ack(*one)).code == ResponseCode.SUCCESS
+    await pops.revived()
+    assert await pops.pop() == [] == await pops.pop()
+
+
+async def test_an_acknowledgement_in_front_of_its_checkpoint_counts(pops: Pops) -> None:
+    """The timers deliver at once what is due when they read it, while the checkpoint still waits in the wheel."""
+    await pops.send(b"a")
+    ((message, handle),) = await pops.pop()
+    await pops.ack(message, str(replace(parse_receipt_handle(handle), invisible_time_ms=0)))
+    await pops.caught_up()
+    revive_id = parse_receipt_handle(handle).revive_queue_id
+    assert [one.tags for one in pops.case.server.store.get(REVIVE, revive_id, 0).messages] == ["ack"]
+    await pops.revived()
+    assert await pops.pop() == []
+
+
+# Waiting
+
+
+async def test_a_waiting_pop_gets_the_next_message(pops: Pops) -> None:
+    await pops.send(b"a")
+    await pops.pop()
+    waiting = asyncio.ensure_future(pops.pop(poll_time=20_000, born_time=NOW_MS))
+    for_queue = asyncio.ensure_future(pops.pop(poll_time=20_000, born_time=NOW_MS, queue_id=3))
+    while len(pops.case.server.pop_waiting.pops) < 2:
+        await asyncio.sleep(0.005)
+    info = await pops.case.ask(PollingInfoRequestHeader(consumer_group="G", topic="T", queue_id=3))
+    assert info.ext_fields["pollingNum"] == "1"
+    await pops.send(b"b", queue_id=0)
+    assert bodies(await waiting) == [b"b"]
+    await pops.send(b"c", queue_id=3)
+    assert bodies(await for_queue) == [b"c"]
+    assert len(pops.case.server.pop_waiting.pops) == 0
+
+
+async def test_a_waiting_pop_gets_what_is_revived(pops: Pops) -> None:
+    await pops.send(b"a")
+    await pops.pop()
+    waiting = asyncio.ensure_future(pops.pop(poll_time=100_000, born_time=NOW_MS))
+    while not len(pops.case.server.pop_waiting.pops):
+        await asyncio.sleep(0.005)
+    await pops.revived()
+    assert bodies(await waiting) == [b"a"]
+
+
+async def test_a_pop_waits_until_its_time_is_over(pops: Pops) -> None:
+    await pops.send(b"a")
+    await pops.pop()
+    waiting = asyncio.ensure_future(pops.ask_pop(poll_time=20_000, born_time=NOW_MS))
+    while not len(pops.case.server.pop_waiting.pops):
+        await asyncio.sleep(0.005)
+    pops.clock.advance(19_960)
+    answer = await waiting
+    assert (answer.code, answer.remark) == (ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
+    late = await pops.ask_pop(poll_time=1_000, born_time=NOW_MS)
+    assert (late.code, late.remark) == (
+        ResponseCode.POLLING_TIMEOUT, "the broker[127.0.0.1] pop message is timeout too much",
+    )  # fmt: skip
+
+
+async def test_only_so_many_pops_wait(start: StartPops) -> None:
+    pops = await start(max_pop_polling_size=1)
+    await pops.send(b"a")
+    await pops.pop()
+    waiting = asyncio.ensure_future(pops.pop(poll_time=20_000, born_time=NOW_MS))
+    while not len(pops.case.server.pop_waiting.pops):
+        await asyncio.sleep(0.005)
+    answer = await pops.ask_pop(poll_time=20_000, born_time=NOW_MS)
+    assert answer.code == ResponseCode.POLLING_FULL
+    await pops.send(b"b")
+    assert bodies(await waiting) == [b"b"]
+
+
+async def test_the_pops_of_a_closed_connection_do_not_wait(pops: Pops) -> None:
+    await pops.send(b"a")
+    await pops.pop()
+    client = pops.case.another_client()
+    header = PopMessageRequestHeader(
+        consumer_group="G", topic="T", queue_id=-1, max_msg_nums=1, invisible_time=1, poll_time=20_000, born_time=NOW_MS
+    )
+    asked = asyncio.ensure_future(client.invoke(pops.case.server.address, RemotingCommand.request(header), 60_000))
+    while not len(pops.case.server.pop_waiting.pops):
+        await asyncio.sleep(0.005)
+    await client.close()
+    await asyncio.gather(asked, return_exceptions=True)
+    while len(pops.case.server.pop_waiting.pops):
+        await asyncio.sleep(0.005)
+    await pops.send(b"b")
+    assert bodies(await pops.pop()) == [b"b"]
+
+
+async def test_a_notification_says_whether_a_pop_would_find_something(pops: Pops) -> None:
+    def asked(**more: Any) -> NotificationRequestHeader:
+        return NotificationRequestHeader(**{"consumer_group": "G", "topic": "T", "queue_id": -1, **more})
+
+    await pops.send(b"a", properties={"TAGS": "x"})
+    assert (await pops.case.ask(asked())).ext_fields["hasMsg"] == "true"
+    assert (await pops.case.ask(asked(exp="y", exp_type="TAG"))).ext_fields["hasMsg"] == "false"
+    await pops.pop()
+    assert (await pops.case.ask(asked(queue_id=0))).ext_fields["hasMsg"] == "false"
+    waiting = asyncio.ensure_future(pops.case.ask(asked(poll_time=20_000, born_time=NOW_MS)))
+    while not len(pops.case.server.pop_waiting.notifications):
+        await asyncio.sleep(0.005)
+    await pops.revived(0)
+    await pops.send(b"b")
+    assert (await waiting).ext_fields["hasMsg"] == "true"
+
+
+# Several acknowledgements
+
+
+def batch(*acks: tuple[str, list[int]], **more: Any) -> BatchAckMessageRequestBody:
+    """A batch of (a receipt handle, offsets)."""
+    found = []
+    for handle, offsets in acks:
+        one = parse_receipt_handle(handle)
+        fields = {
+            "consumer_group": "G", "topic": "T", "retry": one.mark, "start_offset": one.start_offset,
+            "queue_id": one.queue_id, "revive_queue_id": one.revive_queue_id, "pop_time": one.pop_time_ms,
+            "invisible_time": one.invisible_time_ms,
+            "bit_set": encode_bits([offset - one.start_offset for offset in offsets]),
+        }  # fmt: skip
+        found.append(BatchAck(**{**fields, **more}))
+    return BatchAckMessageRequestBody(broker_name="broker-a", acks=found)
+
+
+async def test_a_batch_acknowledges_several_messages(pops: Pops) -> None:
+    await pops.send(b"a", b"b", b"c", b"d")
+    found = await pops.pop()
+    answer = await pops.case.ask(RequestCode.BATCH_ACK_MESSAGE, batch((found[0][1], [0, 2, 3])))
+    assert answer.code == ResponseCode.SUCCESS
+    await pops.caught_up()
+    assert pops.records()[-1].body == (
+        b'{"ao":-1,"aol":[0,2,3],"bn":"broker-a","c":"G","pt":1700000000000,"q":0,"so":0,"t":"T"}'
+    )
+    await pops.revived()
+    again = await pops.pop()
+    assert bodies(again) == [b"b"]
+    await pops.case.ask(RequestCode.BATCH_ACK_MESSAGE, batch((again[0][1], [0])))
+    await pops.revived()
+    assert await pops.pop() == []
+
+
+# The merge buffer
+
+
+async def test_what_is_acknowledged_in_memory_is_not_stored(start: StartPops) -> None:
+    pops = await start(enable_pop_buffer_merge=True)
+    await pops.send(b"a", b"b")
+    for one in await pops.pop():
+        await pops.ack(*one)
+    await pops.commit()
+    assert pops.records() == []
+    assert pops.committed() == 2
+    await pops.revived()
+    assert await pops.pop() == []
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+async def test_a_checkpoint_leaves_the_memory_in_time(start: StartPops, is_batch: bool) -> None:
+    pops = await start(enable_pop_buffer_merge=True, enable_pop_batch_ack=is_batch)
+    await pops.send(b"a", b"b", b"c")
+    found = await pops.pop()
+    await pops.ack(*found[0])
+    await pops.ack(*found[2])
+    await pops.commit()
+    assert (pops.records(), pops.committed()) == ([], 0)
+    pops.clock.advance(10_001)
+    await pops.case.server.pop.buffer.scan()
+    while len(pops.case.server.pop.buffer):
+        await asyncio.sleep(0.002)
+    await pops.commit()
+    assert [one.tags for one in pops.records()] == (["ck", "bAck"] if is_batch else ["ck", "ack", "ack"])
+    assert pops.committed() == 3
+    await pops.revived()
+    assert bodies(await pops.pop()) == [b"b"]
+
+
+async def test_a_shutdown_stores_what_is_in_memory(start: StartPops) -> None:
+    pops = await start(enable_pop_buffer_merge=True)
+    await pops.send(b"a", b"b")
+    await pops.ack(*(await pops.pop())[0])
+    await pops.case.stop()
+    pops = await start(clock=pops.clock)
+    assert pops.committed() == 2
+    await pops.revived()
+    assert bodies(await pops.pop()) == [b"b"]
+
+
+# Wrong requests
+
+
+FORGED: list[tuple[dict[str, Any], int]] = [
+    ({"extra_info": ""}, ResponseCode.SYSTEM_ERROR),
+    ({"extra_info": "1 2 3"}, ResponseCode.SYSTEM_ERROR),
+    ({"extra_info": "0 x 30000 0 0 broker-a 0 0"}, ResponseCode.SYSTEM_ERROR),
+    ({"extra_info": "-1 5 30000 0 0 broker-a 0 0"}, ResponseCode.SYSTEM_ERROR),
+    ({"extra_info": "0 5 30000 8 0 broker-a 0 0"}, ResponseCode.MESSAGE_ILLEGAL),
+    ({"extra_info": f"0 5 {1 << 62} 0 0 broker-a 0 0"}, ResponseCode.SYSTEM_ERROR),
+    ({"extra_info": "0 " * 5000}, ResponseCode.SYSTEM_ERROR),
+    ({"topic": "X"}, ResponseCode.TOPIC_NOT_EXIST),
+    ({"queue_id": 99}, ResponseCode.MESSAGE_ILLEGAL),
+    ({"queue_id": -1}, ResponseCode.MESSAGE_ILLEGAL),
+    ({"offset": 99}, ResponseCode.NO_MESSAGE),
+    ({"offset": -1}, ResponseCode.NO_MESSAGE),
+    ({"lite_topic": "l"}, ResponseCode.INVALID_PARAMETER),
+]
+
+
+async def test_forged_acknowledgements_are_refused(pops: Pops) -> None:
+    await pops.send(b"a")
+    ((message, handle),) = await pops.pop()
+    for change, code in FORGED:
+        assert (await pops.ack(message, handle, **change)).code == code, change
+        assert (await pops.change(message, handle, 60_000, **change)).code == code, change
+    assert (await pops.change(message, handle, -1)).code == ResponseCode.INVALID_PARAMETER
+    assert (await pops.change(message, handle, 1 << 60)).code == ResponseCode.INVALID_PARAMETER
+    await pops.revived()
+    assert bodies(await pops.pop()) == [b"a"]
+
+
+WRONG: list[tuple[dict[str, Any], int]] = [
+    ({"max_msg_nums": 33}, ResponseCode.INVALID_PARAMETER),
+    ({"invisible_time": -1}, ResponseCode.INVALID_PARAMETER),
+    ({"invisible_time": (1 << 63) - 1}, ResponseCode.INVALID_PARAMETER),
+    ({"topic": "X"}, ResponseCode.TOPIC_NOT_EXIST),
+    ({"queue_id": 4}, ResponseCode.INVALID_PARAMETER),
+    ({"consumer_group": "a b"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+    ({"exp": "|"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+    ({"exp": "a", "exp_type": "JS"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+    ({"poll_time": -(1 << 63), "born_time": NOW_MS}, ResponseCode.POLLING_TIMEOUT),
+]
+
+
+async def test_wrong_pops_are_refused(pops: Pops) -> None:
+    await pops.send(b"a")
+    for change, code in WRONG:
+        answer = await pops.ask_pop(**change)
+        assert answer.code == code, (change, answer.remark)
+    assert bodies(await pops.pop(max_msg_nums=-5, queue_id=-7)) == [b"a"]
+
+
+async def test_wrong_batches_are_refused(pops: Pops) -> None:
+    await pops.send(b"a")
+    ((_, handle),) = await pops.pop()
+    for body, code in (
+        (b"", ResponseCode.NO_MESSAGE),
+        (b'{"acks":[]}', ResponseCode.NO_MESSAGE),
+        (b"{", ResponseCode.SYSTEM_ERROR),
+        (batch((handle, [0]), retry="7").encode(), ResponseCode.SYSTEM_ERROR),
+        (batch((handle, [0]), bit_set="%%%").encode(), ResponseCode.SYSTEM_ERROR),
+        (batch((handle, [0]), bit_set="A" * 100_000).encode(), ResponseCode.SYSTEM_ERROR),
+        (batch((handle, [0]), revive_queue_id=8).encode(), ResponseCode.MESSAGE_ILLEGAL),
+        (batch((handle, [0]), pop_time=-1).encode(), ResponseCode.MESSAGE_ILLEGAL),
+        (batch((handle, [0]), start_offset=(1 << 63) - 1).encode(), ResponseCode.SUCCESS),
+        (batch((handle, [5])).encode(), ResponseCode.SUCCESS),
+        (batch((handle, [0]), topic="X").encode(), ResponseCode.SUCCESS),
+    ):
+        assert (await pops.case.ask(RequestCode.BATCH_ACK_MESSAGE, body)).code == code, body[:100]
+    await pops.revived()
+    assert bodies(await pops.pop()) == [b"a"]
+
+
+async def test_damaged_records_of_the_revive_topic_are_passed_over(pops: Pops) -> None:
+    await pops.send(b"a")
+    ((_, handle),) = await pops.pop()
+    revive_id = parse_receipt_handle(handle).revive_queue_id
+    store = pops.case.server.store
+    for tag in ("ck", "ack", "bAck", "x"):
+        for body in (
+            b"", b"{", b"[]", b"\xff", b"{}", b'{"t":1}', b'{"n":9,"d":[1],"t":"T","c":"G"}', b"[" * 100_000,
+            b'{"n":-1,"t":"T","c":"G"}', b'{"pt":9223372036854775807,"it":9,"t":"T","c":"G"}', b'{"so":1e30}',
+        ):  # fmt: skip
+            await store.put_async(Message(REVIVE, body, revive_id, tags=tag))
+    await pops.caught_up()
+    await pops.revived()
+    assert bodies(await pops.pop()) == [b"a"]
+
+
+async def test_a_checkpoint_of_a_deleted_topic_is_done(pops: Pops) -> None:
+    await pops.send(b"a")
+    await pops.send(b"b", topic="U")
+    await pops.pop()
+    await pops.pop(topic="U")
+    await pops.case.ask(DeleteTopicRequestHeader(topic="T"))
+    await pops.revived()
+    assert pops.case.server.store.max_offset_in_queue("%RETRY%G_U", 0) == 1
+    assert RETRY not in pops.case.server.topics
+
+
+async def test_a_message_that_cannot_be_revived_is_tried_later(pops: Pops) -> None:
+    """The retry topic of the first try is above the limit of topics; its checkpoint is put again, due later."""
+    await pops.send(b"a")
+    await pops.pop()
+    config = pops.case.server.config
+    config.broker = replace(config.broker, max_topics=1)
+    await pops.revived()
+    await pops.caught_up()
+    point = decode_checkpoint(pops.records()[-1].body)
+    assert (point.re_puts, point.start_offset, point.diffs) == (1, 0, [0])
+    assert point.revive_time_ms == pops.clock.now_ms() + 10_000
+    config.broker = replace(config.broker, max_topics=50_000)
+    await pops.revived(13_000)
+    assert bodies(await pops.pop()) == [b"a"]
+
+
+async def test_the_number_of_messages_on_their_way_is_limited(start: StartPops) -> None:
+    pops = await start(enable_pop_message_threshold=True, pop_inflight_message_threshold=2)
+    await pops.send(*(b"%d" % one for one in range(6)))
+    found = await pops.pop(max_msg_nums=3)
+    assert await pops.pop() == []
+    waiting = asyncio.ensure_future(pops.pop(poll_time=20_000, born_time=NOW_MS))
+    while not len(pops.case.server.pop_waiting.pops):
+        await asyncio.sleep(0.005)
+    await pops.ack(*found[0])
+    assert len(await waiting) == 3
+
+
+async def test_pops_need_timers(start: StartPops) -> None:
+    pops = await start(timer_wheel_enable=False)
+    await pops.send(b"a")
+    answer = await pops.ask_pop()
+    assert (answer.code, answer.remark) == (
+        ResponseCode.SYSTEM_ERROR,
+        "the broker[127.0.0.1] pop message is forbidden because timerWheelEnable is false",
+    )
