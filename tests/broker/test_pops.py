@@ -700,3 +700,64 @@ async def test_pops_need_timers(start: StartPops) -> None:
         ResponseCode.SYSTEM_ERROR,
         "the broker[127.0.0.1] pop message is forbidden because timerWheelEnable is false",
     )
+
+
+# Ordered pops
+
+
+async def test_an_ordered_pop_blocks_its_queue_until_all_is_acknowledged(pops: Pops) -> None:
+    await pops.send(b"a", b"b", b"c")
+    first = await pops.pop(order=True, max_msg_nums=2)
+    assert bodies(first) == [b"a", b"b"]
+    assert {parse_receipt_handle(handle).is_order for _, handle in first} == {True}
+    assert await pops.pop(order=True) == []
+    assert pops.records() == []
+    await pops.ack(*first[0])
+    assert await pops.pop(order=True) == []
+    waiting = asyncio.ensure_future(pops.ask_pop(order=True, poll_time=20_000, born_time=NOW_MS))
+    while not len(pops.case.server.pop_waiting.pops):
+        await asyncio.sleep(0.005)
+    await pops.ack(*first[1])
+    answer = await waiting
+    assert bodies(handles_of(answer)) == [b"c"]
+    assert answer.read(PopMessageResponseHeader).order_count_info == "0 0 0"
+    assert pops.committed() == 2
+
+
+async def test_an_ordered_pop_comes_back_in_its_queue(pops: Pops) -> None:
+    await pops.send(b"a", b"b")
+    ((message, handle), _) = await pops.pop(order=True)
+    waiting = asyncio.ensure_future(pops.ask_pop(order=True, poll_time=100_000, born_time=NOW_MS))
+    while not len(pops.case.server.pop_waiting.pops):
+        await asyncio.sleep(0.005)
+    await pops.ack(message, handle)
+    answer = await pops.change(*(message, handle), 60_000)
+    assert answer.ext_fields["invisibleTime"] == "0"  # it is acknowledged
+    pops.clock.advance(INVISIBLE_MS + 1)
+    answer = await waiting
+    assert bodies(handles_of(answer)) == [b"b"]
+    assert answer.read(PopMessageResponseHeader).order_count_info == "0 qo0%1 1;0 0 1"
+    assert (await pops.ack(message, handle)).code == ResponseCode.SUCCESS
+
+
+async def test_an_ordered_message_can_stay_invisible_for_longer(pops: Pops) -> None:
+    await pops.send(b"a")
+    ((message, handle),) = await pops.pop(order=True)
+    pops.clock.advance(10_000)
+    header = (await pops.change(message, handle, 60_000)).read(ChangeInvisibleTimeResponseHeader)
+    assert (header.pop_time, header.invisible_time) == (NOW_MS, 70_000)
+    pops.clock.advance(INVISIBLE_MS)
+    assert await pops.pop(order=True) == []
+    await pops.case.stop()
+
+
+async def test_an_ordered_pop_holds_over_a_restart(start: StartPops) -> None:
+    pops = await start()
+    await pops.send(b"a", b"b")
+    ((message, handle), _) = await pops.pop(order=True)
+    await pops.ack(message, handle)
+    await pops.case.stop()
+    pops = await start(clock=pops.clock)
+    assert await pops.pop(order=True) == []
+    pops.clock.advance(INVISIBLE_MS)
+    assert bodies(await pops.pop(order=True)) == [b"b"]

@@ -35,9 +35,11 @@ from gantrymq.broker.statistics import SAMPLE_MS, BrokerStatsManager, StoreStats
 from gantrymq.broker.store_log import log_failure, log_opening
 from gantrymq.broker.stored_records import StoredRecords
 from gantrymq.broker.tables.consumer_filters import ConsumerFilterManager
+from gantrymq.broker.tables.consumer_order_info import ConsumerOrderInfo
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.persistence import (
     CONSUMER_FILTER,
+    CONSUMER_ORDER_INFO,
     MESSAGE_REQUEST_MODE,
     SUBSCRIPTION_GROUP,
     TOPICS,
@@ -166,6 +168,8 @@ class BrokerServer:
         self.transaction_metrics = TransactionMetrics(clock)
         self.filters = ConsumerFilterManager(config, clock)
         self.request_modes = MessageRequestModeManager()
+        self.pop_waiting = PopWaiting(config, clock)
+        self.orders = ConsumerOrderInfo(clock, self.pop_waiting.locks.note)
         self.kept = ConfigPersistence(
             self._fs,
             self._path / "config",
@@ -176,6 +180,7 @@ class BrokerServer:
                 KeptTable(TRANSACTION_METRICS, self.transaction_metrics, is_dispensable=True),
                 KeptTable(CONSUMER_FILTER, self.filters),
                 KeptTable(MESSAGE_REQUEST_MODE, self.request_modes),
+                KeptTable(CONSUMER_ORDER_INFO, self.orders),
             ],
         )
         self.kept.load()
@@ -188,7 +193,6 @@ class BrokerServer:
         self.stats = BrokerStatsManager(config.broker.broker_cluster_name)
         self.store_stats = StoreStatsService(clock.now_ms())
         self.holds = PullRequestHoldService(lambda: self.store, clock)
-        self.pop_waiting = PopWaiting(config, clock)
         self._client = RemotingClient(tls=self._client_tls)
         self.outer = BrokerOuterAPI(config, self.topics, self.address, self._client)
 
@@ -234,7 +238,7 @@ class BrokerServer:
         self._ops = OpBatches(self.config, self._clock, self.puts, host)
         self.pop = PopService(
             self.config, self._clock, self.store, self.topics, self.groups, self.offsets, self.consumers, self.filters,
-            self.stats, self.puts, self.pop_waiting, host, self._log,
+            self.stats, self.puts, self.orders, self.pop_waiting, host, self._log,
         )  # fmt: skip
         decisions = Decisions(self._ops)
         self._transaction_check = TransactionalMessageCheckService(

@@ -12,13 +12,15 @@ from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.pop.buffer import SCAN_MS, PopBuffer
 from gantrymq.broker.pop.checks import PopChecks
 from gantrymq.broker.pop.inflight import InflightMessages
-from gantrymq.broker.pop.long_polling import EXPIRE_MS, PopLongPolling
+from gantrymq.broker.pop.long_polling import ALL_QUEUES, EXPIRE_MS, PollKey, PopLongPolling
+from gantrymq.broker.pop.order_locks import OrderLocks
 from gantrymq.broker.pop.revive import TICK_MS, PopReviveService
 from gantrymq.broker.pop.revive_log import ReviveLog
 from gantrymq.broker.schedule import Schedule
 from gantrymq.broker.sessions.consumers import ConsumerManager
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.tables.consumer_filters import ConsumerFilterManager
+from gantrymq.broker.tables.consumer_order_info import ConsumerOrderInfo
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.tables.topics import TopicConfigManager
@@ -30,12 +32,18 @@ from gantrymq.remoting.transport.limited_log import LimitedLog
 from gantrymq.store.message_store import MessageStore
 
 _FLUSH_S, _LOOK_S = 5.0, 0.002
+_CLEAN_MS = 60_000
 
 
 class PopWaiting:
-    """Waiting pops and waiting notifications. They exist before the store, which reports arrivals to them."""
+    """Waiting pops and waiting notifications. They exist before the store, which reports arrivals to them.
+
+    ``locks`` are the queues that ordered pops have blocked.
+    """
 
     def __init__(self, config: LiveConfig, clock: Clock) -> None:
+        self._clock = clock
+        self.locks = OrderLocks()
         self.pops = PopLongPolling(config, clock)
         self.notifications = PopLongPolling(config, clock, newest_first=True)
 
@@ -60,9 +68,17 @@ class PopWaiting:
         self.notifications.forget(channel)
 
     def expire(self) -> None:
-        """Answer what has waited long enough."""
+        """Answer what has waited long enough, and look at queues that are not blocked any more."""
         self.pops.expire()
         self.notifications.expire()
+        for topic, group, queue_id in self.locks.freed(self._clock.now_ms()):
+            self.look(topic, group, queue_id)
+
+    def look(self, topic: str, group: str, queue_id: int) -> None:
+        """Let one pop and one notification look at a queue that may have a message for them."""
+        for polling in (self.pops, self.notifications):
+            if not polling.notify(PollKey(topic, group, ALL_QUEUES)):
+                polling.notify(PollKey(topic, group, queue_id))
 
 
 class PopService:
@@ -80,12 +96,13 @@ class PopService:
         filters: ConsumerFilterManager,
         stats: BrokerStatsManager,
         puts: PutQueue,
+        orders: ConsumerOrderInfo,
         waiting: PopWaiting,
         host: Host,
         log: LimitedLog,
     ) -> None:
-        self._store = store
-        self.waiting = waiting
+        self._store, self._topics, self._groups = store, topics, groups
+        self.waiting, self.orders = waiting, orders
         self.checks = PopChecks(config, clock, topics, groups, consumers, filters)
         self.revive_log = ReviveLog(config, clock, topics, puts, store.timers, host)
         self.buffer = PopBuffer(config, clock, store, offsets, self.revive_log, log)
@@ -99,11 +116,20 @@ class PopService:
         schedule.every("pops, late", lambda: EXPIRE_MS, self.waiting.expire)
         schedule.every("pops, offsets", lambda: SCAN_MS, self.buffer.scan)
         schedule.every("pops, revive", lambda: TICK_MS, self.revive.run_if_due)
+        schedule.every("pops, unused orders", lambda: _CLEAN_MS, self._clean_orders)
 
     def forget(self, topic: str = "", group: str = "") -> None:
         """A topic or a group was deleted."""
         self.buffer.forget(topic, group)
         self.inflight.forget(topic, group)
+        self._clean_orders()
+
+    def _clean_orders(self) -> None:
+        def read_queues(name: str) -> int | None:
+            topic = self._topics.get(name)
+            return topic.read_queue_nums if topic is not None else None
+
+        self.orders.auto_clean(read_queues, self._groups.__contains__)
 
     async def drain(self, settle_puts: Callable[[], Awaitable[None]]) -> None:
         """Store what is only in memory, and commit all offsets, once no request comes any more."""

@@ -17,9 +17,10 @@ from collections.abc import Callable
 from gantrymq.broker.pop.buffer import PopBuffer, PoppedQueue
 from gantrymq.broker.pop.checks import PopChecks, PopRefusal, require_revive_queue
 from gantrymq.broker.pop.inflight import InflightMessages
-from gantrymq.broker.pop.long_polling import ALL_QUEUES, PollKey, PopLongPolling
 from gantrymq.broker.pop.records import Ack, Checkpoint, CheckpointKey, normal_topic
 from gantrymq.broker.pop.revive_log import ReviveLog
+from gantrymq.broker.tables.consumer_order_info import ILLEGAL, ConsumerOrderInfo
+from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import ReceiptHandleError, RemotingCommandError
@@ -45,21 +46,27 @@ Acked = Callable[[str | None], None]
 
 
 class AckMessageProcessor:
-    """Answers acknowledgements and changes of invisible times. Thread rule: the event loop's thread."""
+    """Answers acknowledgements and changes of invisible times.
+
+    ``look(topic, group, queue)`` lets a waiting pop look at a queue. Thread rule: the event loop's thread.
+    """
 
     def __init__(
         self,
         config: LiveConfig,
         clock: Clock,
         store: MessageStore,
+        offsets: ConsumerOffsetManager,
         checks: PopChecks,
         revive: ReviveLog,
         buffer: PopBuffer,
         inflight: InflightMessages,
-        polling: PopLongPolling,
+        orders: ConsumerOrderInfo,
+        look: Callable[[str, str, int], None],
     ) -> None:
-        self._config, self._clock, self._store, self._checks = config, clock, store, checks
-        self._revive, self._buffer, self._inflight, self._polling = revive, buffer, inflight, polling
+        self._config, self._clock, self._store, self._offsets = config, clock, store, offsets
+        self._checks, self._revive, self._buffer = checks, revive, buffer
+        self._inflight, self._orders, self._look = inflight, orders, look
 
     # One message
 
@@ -78,6 +85,9 @@ class AckMessageProcessor:
         except PopRefusal as refusal:
             return refusal.answer(request)
         key = _key(topic, asked.consumer_group, queue_id, handle)
+        if handle.is_order:
+            wrong = self._acknowledge_in_order(key, offset, handle)
+            return request.response(ResponseCode.MESSAGE_ILLEGAL if wrong else ResponseCode.SUCCESS, wrong)
         self._acknowledge(Ack(key, [offset]), handle, lambda wrong: _answer(channel, request, wrong))
         return None
 
@@ -99,6 +109,8 @@ class AckMessageProcessor:
         except PopRefusal as refusal:
             return refusal.answer(request)
         now_ms = self._clock.now_ms()
+        if handle.is_order:
+            return self._change_in_order(request, asked, handle, now_ms)
         point = Checkpoint(
             topic=topic,
             group=asked.consumer_group,
@@ -170,8 +182,48 @@ class AckMessageProcessor:
             one.queue_id,
         )
         key = _key(topic, one.consumer_group, one.queue_id, handle)
+        if handle.is_order:
+            for offset in offsets:
+                if (wrong := self._acknowledge_in_order(key, offset, handle)) is not None:
+                    raise PopRefusal(ResponseCode.MESSAGE_ILLEGAL, wrong)
+            return False
         self._acknowledge(Ack(key, offsets, is_batch=True), handle, acked)
         return True
+
+    # Ordered pops
+
+    def _acknowledge_in_order(self, key: CheckpointKey, offset: int, handle: ReceiptHandle) -> str | None:
+        """Acknowledge a message of an ordered pop; what is wrong with it, or None (ackOrderly)."""
+        topic, group, queue_id = key.topic, key.group, key.queue_id
+        old = self._offsets.query(group, topic, queue_id)
+        if offset < old:
+            return None
+        reached = self._orders.commit_and_next(topic, group, queue_id, offset, key.pop_time_ms)
+        if reached == ILLEGAL:
+            return f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{old}, commit:{offset}, next:{reached}"
+        if reached >= 0:
+            if not self._offsets.has_reset(group, topic, queue_id):
+                self._offsets.commit(group, topic, queue_id, reached)
+            if not self._orders.check_block(None, topic, group, queue_id, handle.invisible_time_ms):
+                self._look(topic, group, queue_id)
+        self._inflight.settle(PoppedQueue(topic, group, queue_id), key.pop_time_ms)
+        return None
+
+    def _change_in_order(
+        self, request: RemotingCommand, asked: ChangeInvisibleTimeRequestHeader, handle: ReceiptHandle, now_ms: int
+    ) -> RemotingCommand:
+        topic, group, queue_id = asked.topic, asked.consumer_group, asked.queue_id
+        if asked.offset < self._offsets.query(group, topic, queue_id):
+            header = ChangeInvisibleTimeResponseHeader(pop_time=0, invisible_time=0, revive_qid=0)
+            return request.response(ResponseCode.SUCCESS, header=header)
+        visible_ms = now_ms + asked.invisible_time
+        self._orders.update_next_visible_time(topic, group, queue_id, asked.offset, handle.pop_time_ms, visible_ms)
+        header = ChangeInvisibleTimeResponseHeader(
+            pop_time=handle.pop_time_ms,
+            invisible_time=visible_ms - handle.pop_time_ms,
+            revive_qid=handle.revive_queue_id,
+        )
+        return request.response(ResponseCode.SUCCESS, header=header)
 
     # Acknowledgements
 
@@ -198,8 +250,7 @@ class AckMessageProcessor:
         self._inflight.settle(PoppedQueue(key.topic, key.group, key.queue_id), key.pop_time_ms, len(ack.offsets))
         if self._config.broker.enable_pop_message_threshold:  # a pop may wait for room
             topic = normal_topic(key.topic, key.group) or key.topic
-            self._polling.notify(PollKey(topic, key.group, ALL_QUEUES))
-            self._polling.notify(PollKey(topic, key.group, key.queue_id))
+            self._look(topic, key.group, key.queue_id)
 
     def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         store = self._store

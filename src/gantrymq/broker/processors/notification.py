@@ -14,6 +14,7 @@ from gantrymq.broker.pop.buffer import PopBuffer, PoppedQueue
 from gantrymq.broker.pop.checks import PopChecks, PopFilter, PopRefusal
 from gantrymq.broker.pop.long_polling import Polling, PollKey, PopLongPolling, WaitingPop
 from gantrymq.broker.pop.records import retry_topic
+from gantrymq.broker.tables.consumer_order_info import ConsumerOrderInfo
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.topics import TopicConfigManager, queue_ids
 from gantrymq.clock import Clock, monotonic_ms
@@ -53,12 +54,13 @@ class NotificationProcessor:
         access: AccessControl | None,
         checks: PopChecks,
         buffer: PopBuffer,
+        orders: ConsumerOrderInfo,
         pops: PopLongPolling,
         polling: PopLongPolling,
     ) -> None:
         self._config, self._clock, self._store, self._topics = config, clock, store, topics
         self._offsets, self._access, self._checks, self._buffer = offsets, access, checks, buffer
-        self._pops, self._polling, self._turns = pops, polling, FairTurns()
+        self._orders, self._pops, self._polling, self._turns = orders, pops, polling, FairTurns()
 
     def polling_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """POLLING_INFO."""
@@ -108,6 +110,8 @@ class NotificationProcessor:
         has_message = False
         try:
             for queue, wanted in self._places(asked, topic, found):
+                if asked.order and self._orders.check_block(asked.attempt_id, *queue, 0):
+                    continue
                 has_message = self._has_message(queue, wanted)
                 if has_message:
                     break

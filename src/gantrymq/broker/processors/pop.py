@@ -26,11 +26,18 @@ from gantrymq.broker.pop.records import MOST_MESSAGES, Checkpoint, retry_topic
 from gantrymq.broker.pop.revive_log import ReviveLog
 from gantrymq.broker.processors.pull import MessagePuller, PulledMessages
 from gantrymq.broker.statistics import BrokerStatsManager, StoreStatsService
+from gantrymq.broker.tables.consumer_order_info import ConsumerOrderInfo
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.topics import TopicConfigManager, queue_ids
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
-from gantrymq.model.receipt_handle import ReceiptHandle, message_offsets_entry, start_offset_entry, topic_mark
+from gantrymq.model.receipt_handle import (
+    ORDER_REVIVE_QUEUE,
+    ReceiptHandle,
+    message_offsets_entry,
+    start_offset_entry,
+    topic_mark,
+)
 from gantrymq.model.status import GetMessageStatus
 from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.codes import ResponseCode
@@ -75,6 +82,7 @@ class _Run:
     rest: int = 0
     start_offsets: list[str] = field(default_factory=list)
     message_offsets: list[str] = field(default_factory=list)
+    order_counts: list[str] = field(default_factory=list)
     puts: int = 0  # checkpoints that are not in the log yet
     is_walked: bool = False
 
@@ -101,12 +109,13 @@ class PopMessageProcessor:
         revive: ReviveLog,
         buffer: PopBuffer,
         inflight: InflightMessages,
+        orders: ConsumerOrderInfo,
         polling: PopLongPolling,
     ) -> None:
         self._config, self._clock, self._store, self._topics = config, clock, store, topics
         self._offsets, self._stats, self._store_stats, self._access = offsets, stats, store_stats, access
         self._checks, self._revive, self._buffer = checks, revive, buffer
-        self._inflight, self._polling = inflight, polling
+        self._inflight, self._orders, self._polling = inflight, orders, polling
         self._puller, self._turns, self._pops = MessagePuller(store.lookup), FairTurns(), 0
 
     def pop(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
@@ -130,7 +139,7 @@ class PopMessageProcessor:
             asked=asked,
             recheck=recheck,
             arrivals=self._polling.watch(asked.topic, asked.consumer_group),
-            revive_queue_id=self._pops % self._config.broker.revive_queue_num,
+            revive_queue_id=ORDER_REVIVE_QUEUE if asked.order else self._pops % self._config.broker.revive_queue_num,
             pop_time_ms=self._clock.now_ms(),
             filter=found,
         )
@@ -186,7 +195,9 @@ class PopMessageProcessor:
         is_v2 = broker.enable_retry_topic_v2
         if is_v2 and broker.retrieve_message_from_pop_retry_topic_v1 and number % 2 == 0:
             is_v2 = False
-        retry = self._topics.get(retry_topic(asked.topic, asked.consumer_group, is_v2=is_v2))
+        retry = None
+        if not asked.order:  # an ordered pop delivers a message again from its own queue
+            retry = self._topics.get(retry_topic(asked.topic, asked.consumer_group, is_v2=is_v2))
         if is_first and retry is not None:
             yield from ((name, one, True) for name, one in _queues(retry, number))
         if asked.queue_id >= 0:
@@ -204,6 +215,10 @@ class PopMessageProcessor:
         end = self._store.max_offset_in_queue(queue.topic, queue.queue_id)
         if offset == end or not self._buffer.has_room(queue):
             return
+        if asked.order:
+            if self._orders.check_block(asked.attempt_id, *queue, asked.invisible_time):
+                return  # what frees the queue wakes the next pop
+            self._inflight.clear(queue)
         if run.count >= max(asked.max_msg_nums, 1) or run.size_bytes >= broker.max_transfer_bytes_in_memory:
             run.rest += max(end - offset, 0)
             return
@@ -217,7 +232,7 @@ class PopMessageProcessor:
                 run.rest += found.count
                 return
         elif found.status in _PASSED_OVER and found.next_begin_offset > offset:
-            self._buffer.pass_over(queue, found.next_begin_offset)
+            self._pass_over(queue, found.next_begin_offset, in_order=asked.order)
         run.rest += max(found.max_offset - found.next_begin_offset, 0)
 
     def _pull(self, run: _Run, queue: PoppedQueue, offset: int) -> PulledMessages:
@@ -234,31 +249,23 @@ class PopMessageProcessor:
 
     def _hand_out(self, run: _Run, queue: PoppedQueue, offset: int, found: PulledMessages, *, is_retry: bool) -> bool:
         """Add the messages of a queue and put their checkpoint. Returns False if there is one of this name."""
-        asked, broker_name = run.asked, self._config.broker.broker_name
-        offsets = queue_offsets(found.pieces)
-        point = Checkpoint(
-            topic=queue.topic,
-            group=queue.group,
-            queue_id=queue.queue_id,
-            start_offset=offset,
-            pop_time_ms=run.pop_time_ms,
-            invisible_time_ms=asked.invisible_time,
-            broker_name=broker_name,
-            diffs=[one - offset for one in offsets],
-        )
-
-        def stored() -> None:
-            run.puts -= 1
-            self._finish(run)
-
-        run.puts += 1
-        if not self._buffer.add(point, run.revive_queue_id, found.next_begin_offset, stored):
-            run.puts -= 1
+        asked, offsets = run.asked, queue_offsets(found.pieces)
+        if asked.order:
+            run.order_counts += self._orders.update(
+                asked.attempt_id, *queue, run.pop_time_ms, asked.invisible_time, offsets
+            )
+            self._offsets.commit(queue.group, queue.topic, queue.queue_id, offset)
+        elif not self._put_checkpoint(run, queue, offset, offsets, found.next_begin_offset):
             return False
         if is_retry and not self._config.broker.pop_response_return_actual_retry_topic:
-            mark = topic_mark(queue.topic)
             handle = ReceiptHandle(
-                offset, run.pop_time_ms, asked.invisible_time, run.revive_queue_id, mark, broker_name, queue.queue_id
+                offset,
+                run.pop_time_ms,
+                asked.invisible_time,
+                run.revive_queue_id,
+                topic_mark(queue.topic),
+                self._config.broker.broker_name,
+                queue.queue_id,
             )
             found.pieces = list(under_topic(found.pieces, asked.topic, handle))
         run.pieces += found.pieces
@@ -271,6 +278,36 @@ class PopMessageProcessor:
         self._store_stats.pulled(found.count)
         return True
 
+    def _put_checkpoint(self, run: _Run, queue: PoppedQueue, offset: int, offsets: list[int], next_offset: int) -> bool:
+        """Put the checkpoint of a queue's messages. Returns False if there is one of this name."""
+        point = Checkpoint(
+            topic=queue.topic,
+            group=queue.group,
+            queue_id=queue.queue_id,
+            start_offset=offset,
+            pop_time_ms=run.pop_time_ms,
+            invisible_time_ms=run.asked.invisible_time,
+            broker_name=self._config.broker.broker_name,
+            diffs=[one - offset for one in offsets],
+        )
+
+        def stored() -> None:
+            run.puts -= 1
+            self._finish(run)
+
+        run.puts += 1
+        if self._buffer.add(point, run.revive_queue_id, next_offset, stored):
+            return True
+        run.puts -= 1
+        return False
+
+    def _pass_over(self, queue: PoppedQueue, next_offset: int, *, in_order: bool) -> None:
+        """No message up to an offset is for the group."""
+        if in_order:
+            self._offsets.commit(queue.group, queue.topic, queue.queue_id, next_offset)
+        else:
+            self._buffer.pass_over(queue, next_offset)
+
     # Offsets
 
     def _next_offset(self, queue: PoppedQueue, init_mode: int) -> int:
@@ -279,6 +316,7 @@ class PopMessageProcessor:
         reset = self._offsets.take_reset(group, topic, queue_id)
         if reset is not None:
             self._buffer.clear(queue)
+            self._orders.clear_block(*queue)
             self._offsets.commit(group, topic, queue_id, reset)
             return reset
         offset = self._offsets.query(group, topic, queue_id)
@@ -325,6 +363,7 @@ class PopMessageProcessor:
             rest_num=run.rest,
             start_offset_info=";".join(run.start_offsets),
             msg_offset_info=";".join(run.message_offsets),
+            order_count_info=";".join(run.order_counts) if run.asked.order else None,
         )
 
     def _wait(self, run: _Run) -> bool:

@@ -449,10 +449,20 @@ def _pops(context: BrokerContext) -> dict[int, Route]:
         pop.revive_log,
         pop.buffer,
         pop.inflight,
+        pop.orders,
         waiting.pops,
     )
     acks = AckMessageProcessor(
-        context.config, context.clock, context.store, pop.checks, pop.revive_log, pop.buffer, pop.inflight, waiting.pops
+        context.config,
+        context.clock,
+        context.store,
+        context.offsets,
+        pop.checks,
+        pop.revive_log,
+        pop.buffer,
+        pop.inflight,
+        pop.orders,
+        waiting.look,
     )
     notes = NotificationProcessor(
         context.config,
@@ -463,6 +473,7 @@ def _pops(context: BrokerContext) -> dict[int, Route]:
         context.access,
         pop.checks,
         pop.buffer,
+        pop.orders,
         waiting.pops,
         waiting.notifications,
     )
