@@ -42,6 +42,7 @@ public final class Main {
         COMMANDS.put("evaluate-sql", new EvaluateSql());
         COMMANDS.put("consume", new Consume());
         COMMANDS.put("transact", new Transact());
+        COMMANDS.put("pop", new Pop());
     }
 
     private Main() {
