@@ -12,7 +12,7 @@ import pytest_asyncio
 from broker_cases import BrokerCase, StartBroker, messages_of
 
 from gantrymq.broker import names
-from gantrymq.broker.pop.records import decode_ack, decode_checkpoint
+from gantrymq.broker.pop.records import checkpoint_body, decode_ack, decode_checkpoint
 from gantrymq.clock import ManualClock
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.receipt_handle import (
@@ -216,7 +216,7 @@ async def test_a_changed_invisible_time_holds(pops: Pops) -> None:
     answer = await pops.change(*found[0], 120_000)
     assert answer.code == ResponseCode.SUCCESS
     header = answer.read(ChangeInvisibleTimeResponseHeader)
-    assert (header.pop_time, header.invisible_time) == (NOW_MS, 120_000)
+    assert (header.pop_time, header.invisible_time) == (NOW_MS + 1, 120_000)
     await pops.revived()
     assert bodies(await pops.pop()) == [b"b"]
     await pops.later(90_000)
@@ -761,3 +761,26 @@ async def test_an_ordered_pop_holds_over_a_restart(start: StartPops) -> None:
     assert await pops.pop(order=True) == []
     pops.clock.advance(INVISIBLE_MS)
     assert bodies(await pops.pop(order=True)) == [b"b"]
+
+
+async def test_a_change_in_the_millisecond_of_the_pop_keeps_the_others(pops: Pops) -> None:
+    """Its checkpoint begins at the same offset. With the same pop time it would take the place of the pop's."""
+    await pops.send(b"a", b"b", b"c")
+    found = await pops.pop()
+    await pops.change(*found[0], 10_000)
+    await pops.ack(*found[1])
+    await pops.revived()
+    assert sorted(bodies(await pops.pop())) == [b"a", b"c"]
+
+
+async def test_two_checkpoints_of_one_name_are_one(pops: Pops) -> None:
+    """After a kill a queue may be popped again from the same offset, in the same millisecond."""
+    await pops.send(b"a", b"b", b"c")
+    await pops.pop(max_msg_nums=1)
+    await pops.caught_up()
+    point = decode_checkpoint(pops.records()[0].body)
+    revive_id = int(pops.records()[0].properties["REAL_QID"])
+    both = replace(point, diffs=[1, 2])
+    await pops.case.server.store.put_async(Message(REVIVE, checkpoint_body(both), revive_id, tags="ck"))
+    await pops.revived()
+    assert pops.case.server.store.max_offset_in_queue(RETRY, 0) == 3

@@ -194,8 +194,10 @@ class PopReviveService:
                 point.revive_offset = record.queue_offset
                 for offset in queue.early.pop(point.key, ()):
                     point.acknowledge(offset)
-                queue.points.pop(point.key, None)  # the order is that of the revive offsets
+                same = queue.points.pop(point.key, None)  # the order is that of the revive offsets
                 queue.points[point.key] = point
+                if same is not None:
+                    point.merge(same)
             elif tag in (ACK_TAG, BATCH_ACK_TAG):
                 ack = decode_ack(record.body, own_name, is_batch=tag == BATCH_ACK_TAG)
                 self._acknowledge(queue, ack)

@@ -40,6 +40,7 @@ from gantrymq.remoting.transport.turns import in_slices
 from gantrymq.store.message_store import MessageStore
 
 _MOST_BITS = 65_536  # of a batch: a pop with a filter looks at some hundred messages
+_MOST_AHEAD_MS = 1_000
 
 # Called with None, or with the reason why an acknowledgement is not stored.
 Acked = Callable[[str | None], None]
@@ -111,6 +112,9 @@ class AckMessageProcessor:
         now_ms = self._clock.now_ms()
         if handle.is_order:
             return self._change_in_order(request, asked, handle, now_ms)
+        if 0 <= handle.pop_time_ms - now_ms < _MOST_AHEAD_MS:
+            # A change in the millisecond of the pop would give the new checkpoint the old one's name.
+            now_ms = handle.pop_time_ms + 1
         point = Checkpoint(
             topic=topic,
             group=asked.consumer_group,

@@ -128,10 +128,8 @@ class NotificationProcessor:
             yield PoppedQueue(asked.topic, group, asked.queue_id), found
         else:
             yield from ((queue, found) for queue in _queues(topic, group))
-        versions = [broker.enable_retry_topic_v2]
-        if broker.enable_retry_topic_v2 and broker.retrieve_message_from_pop_retry_topic_v1:
-            versions.append(False)
-        for is_v2 in versions:
+        is_without_v1 = broker.enable_retry_topic_v2 and not broker.retrieve_message_from_pop_retry_topic_v1
+        for is_v2 in (True,) if is_without_v1 else (False, True):
             retry = self._topics.get(retry_topic(asked.topic, group, is_v2=is_v2))
             if retry is not None:
                 yield from ((queue, PopFilter()) for queue in _queues(retry, group))

@@ -192,12 +192,9 @@ class PopMessageProcessor:
         broker, asked = self._config.broker, run.asked
         number = random.randrange(100)
         is_first = number < broker.pop_from_retry_probability
-        is_v2 = broker.enable_retry_topic_v2
-        if is_v2 and broker.retrieve_message_from_pop_retry_topic_v1 and number % 2 == 0:
-            is_v2 = False
         retry = None
         if not asked.order:  # an ordered pop delivers a message again from its own queue
-            retry = self._topics.get(retry_topic(asked.topic, asked.consumer_group, is_v2=is_v2))
+            retry = self._retry_topic(asked, is_even=number % 2 == 0)
         if is_first and retry is not None:
             yield from ((name, one, True) for name, one in _queues(retry, number))
         if asked.queue_id >= 0:
@@ -206,6 +203,19 @@ class PopMessageProcessor:
             yield from ((name, one, False) for name, one in _queues(topic, number))
         if not is_first and retry is not None and run.count < asked.max_msg_nums:
             yield from ((name, one, True) for name, one in _queues(retry, number))
+
+    def _retry_topic(self, asked: PopMessageRequestHeader, *, is_even: bool) -> TopicConfig | None:
+        """The retry topic that a pop looks into. Where both versions exist, each one has its turn.
+
+        RocketMQ leaves the messages of version 2 where they are after enableRetryTopicV2 was turned off.
+        """
+        broker = self._config.broker
+        old, new = (
+            self._topics.get(retry_topic(asked.topic, asked.consumer_group, is_v2=is_v2)) for is_v2 in (False, True)
+        )
+        if broker.enable_retry_topic_v2 and not broker.retrieve_message_from_pop_retry_topic_v1:
+            return new
+        return (old if is_even else new) if old is not None and new is not None else old or new
 
     def _pop_queue(self, run: _Run, queue: PoppedQueue, *, is_retry: bool) -> None:
         asked, broker = run.asked, self._config.broker
