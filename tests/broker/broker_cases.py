@@ -15,6 +15,7 @@ from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format import record
 from gantrymq.format.record import Layout
+from gantrymq.fs.api import FileSystem
 from gantrymq.model.message import StoredMessage
 from gantrymq.namesrv.server import NamesrvServer
 from gantrymq.remoting.bodies.client import ConsumerData, HeartbeatData, ProducerData
@@ -45,10 +46,12 @@ class BrokerCase:
     ``async with`` starts and stops it; a test takes it from the fixtures ``broker`` and ``start_broker``, which do so.
     """
 
-    def __init__(self, path: Path, *, clock: Clock | None = None, **settings: Any) -> None:
+    def __init__(
+        self, path: Path, *, clock: Clock | None = None, fs: FileSystem | None = None, **settings: Any
+    ) -> None:
         of_broker = {name: settings.pop(name) for name in list(settings) if hasattr(BrokerConfig, name)}
         config = LiveConfig(BrokerConfig(**{"listen_port": 0, **of_broker}), replace(STORE, **settings))
-        self.server = BrokerServer(path, config, clock=clock)
+        self.server = BrokerServer(path, config, clock=clock, fs=fs)
         self._clients: list[RemotingClient] = []
         self.client = self.another_client()
 

@@ -14,6 +14,8 @@ from broker_cases import BrokerCase, StartBroker, messages_of
 from gantrymq.broker import names
 from gantrymq.broker.pop.records import checkpoint_body, decode_ack, decode_checkpoint
 from gantrymq.clock import ManualClock
+from gantrymq.fs.killable import KillableFileSystem
+from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.receipt_handle import (
     QueueOfPop,
@@ -784,3 +786,20 @@ async def test_two_checkpoints_of_one_name_are_one(pops: Pops) -> None:
     await pops.case.server.store.put_async(Message(REVIVE, checkpoint_body(both), revive_id, tags="ck"))
     await pops.revived()
     assert pops.case.server.store.max_offset_in_queue(RETRY, 0) == 3
+
+
+async def test_a_kill_does_not_make_popped_messages_visible_early(start: StartPops) -> None:
+    """The offsets of these pops were not saved; the checkpoints in the log show them."""
+    disk = KillableFileSystem(RealFileSystem())
+    pops = await start(fs=disk, flush_consumer_offset_interval_ms=1 << 30)
+    await pops.send(*(b"%d" % one for one in range(10)))
+    found = await pops.pop(max_msg_nums=3) + await pops.pop(max_msg_nums=3)
+    pops.clock.advance(5)
+    await pops.change(*found[1], 60_000)
+    await pops.caught_up()
+    disk.kill()
+    await pops.case.server.abandon()
+    pops = await start(clock=pops.clock)
+    assert bodies(await pops.pop()) == [b"6", b"7", b"8", b"9"]
+    await pops.revived()
+    assert len(await pops.pop()) == 9

@@ -18,11 +18,13 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
+from gantrymq.broker import names
 from gantrymq.broker.acl.access_control import WATCH_INTERVAL_MS, AccessControl
 from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.appends.wire_messages import FindSendRun
 from gantrymq.broker.context import BrokerContext
 from gantrymq.broker.outer_api import BrokerOuterAPI
+from gantrymq.broker.pop.offset_recovery import recover_offsets
 from gantrymq.broker.pop.service import PopService, PopWaiting
 from gantrymq.broker.ports import ReservedPorts
 from gantrymq.broker.processors.table import dispatcher, routes, send_processor
@@ -213,6 +215,8 @@ class BrokerServer:
         log_opening(store)
         for (group, topic, queue_id, _), end in store.recovery.groups_ahead:
             self.offsets.set_back(group, topic, queue_id, end)
+        if not store.recovery.last_exit_ok:
+            recover_offsets(store, self.offsets, names.REVIVE_TOPIC_PREFIX + broker.broker_cluster_name)
         self._warn_of_lost_routes()
         return store
 
