@@ -110,6 +110,7 @@ class Pops:
 
     async def commit(self) -> None:
         """Commit the offsets of all pops, as the flush of the log allows."""
+        await self.caught_up()
         server = self.case.server
         server.store.ask_for_flush()
         while server.store.flushed_offset < server.store.max_phy_offset:

@@ -478,12 +478,15 @@ def _pops(context: BrokerContext) -> dict[int, Route]:
         waiting.notifications,
     )
     queue = ("topic",)
+    caught_up = DispatchCatchUp(context.store)  # a pop finds what was acknowledged to a producer before
     return {
-        RequestCode.POP_MESSAGE: Route(pops.pop, consume(PopMessageRequestHeader, topics=queue)),
+        RequestCode.POP_MESSAGE: Route(caught_up.before(pops.pop), consume(PopMessageRequestHeader, topics=queue)),
         RequestCode.ACK_MESSAGE: Route(acks.ack, popped(AckMessageRequestHeader)),
         RequestCode.BATCH_ACK_MESSAGE: Route(acks.batch_ack, BATCH_ACK_MESSAGE),
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME: Route(acks.change, popped(ChangeInvisibleTimeRequestHeader)),
-        RequestCode.NOTIFICATION: Route(notes.notify, consume(NotificationRequestHeader, topics=queue)),
+        RequestCode.NOTIFICATION: Route(
+            caught_up.before(notes.notify), consume(NotificationRequestHeader, topics=queue)
+        ),
         RequestCode.POLLING_INFO: Route(notes.polling_info, consume(PollingInfoRequestHeader, topics=queue)),
     }
 

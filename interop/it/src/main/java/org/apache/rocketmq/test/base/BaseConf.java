@@ -7,6 +7,7 @@ import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.ForkJoinPool;
 import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.client.consumer.MQPullConsumer;
 import org.apache.rocketmq.client.consumer.MQPushConsumer;
 import org.apache.rocketmq.client.producer.MQProducer;
@@ -29,11 +30,12 @@ import org.apache.rocketmq.test.util.MQAdminTestUtils;
 import org.apache.rocketmq.test.util.MQRandomUtils;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 import org.apache.rocketmq.tools.admin.MQAdminExt;
+import org.gantrymq.interop.it.OutsideBroker;
 
 /**
  * The base class of RocketMQ's integration tests, under its own name and with its own members, but for brokers that run
  * outside: the system property {@code it.namesrv} is the address of their name server. It stands before RocketMQ's on the
- * class path. There are no broker controllers here, so a test that reaches into one fails with a NoSuchFieldError.
+ * class path. Its broker controllers know addresses, and set settings of POP at the brokers; they have no stores.
  */
 public class BaseConf {
     public static final String NAMESRV_ADDR = System.getProperty("it.namesrv");
@@ -41,6 +43,9 @@ public class BaseConf {
     protected static final String BROKER1_NAME;
     protected static final String BROKER2_NAME;
     protected static final String BROKER3_NAME;
+    protected static final BrokerController brokerController1;
+    protected static final BrokerController brokerController2;
+    protected static final BrokerController brokerController3;
     // The compiler has written these into the tests: they are not ours to choose.
     protected static final int BROKER_NUM = 3;
     protected static final int WAIT_TIME = 5;
@@ -58,7 +63,14 @@ public class BaseConf {
         BROKER1_NAME = brokers.get(0);
         BROKER2_NAME = brokers.get(1 % brokers.size());
         BROKER3_NAME = brokers.get(2 % brokers.size());
+        brokerController1 = outside(cluster, BROKER1_NAME);
+        brokerController2 = outside(cluster, BROKER2_NAME);
+        brokerController3 = outside(cluster, BROKER3_NAME);
         IntegrationTestBase.initMQAdmin(NAMESRV_ADDR);
+    }
+
+    private static BrokerController outside(ClusterInfo cluster, String name) {
+        return OutsideBroker.at(cluster.getBrokerAddrTable().get(name).getBrokerAddrs().get(0L), name, NAMESRV_ADDR);
     }
 
     /** As many brokers as {@code it.brokers} says, or three, are waited for. */
