@@ -95,7 +95,7 @@ class Pops:
         """That much later, when the timers have delivered and the checkpoints that are due are decided."""
         await self.caught_up()
         self.clock.advance(after_ms)
-        server, target_ms = self.case.server, self.clock.now_ms() // 1000 * 1000
+        server, target_ms = self.case.server, self.clock.now_ms() // 100 * 100
         timers = server.store.timers
         assert timers is not None
         while (progress := timers.progress) is None or progress.behind_messages or progress.read_ms < target_ms:
@@ -160,7 +160,7 @@ StartPops = Callable[..., Any]
 async def start(start_broker: StartBroker) -> AsyncIterator[StartPops]:
     async def make(**settings: Any) -> Pops:
         clock = settings.pop("clock", None) or ManualClock(NOW_MS)
-        case = await start_broker(clock=clock, **{"revive_interval_ms": 1 << 30, **settings})
+        case = await start_broker(clock=clock, **{"revive_interval_ms": 1 << 30, "timer_precision_ms": 100, **settings})
         return Pops(case, clock)
 
     yield make
@@ -258,7 +258,7 @@ async def test_the_records_are_those_of_rocketmq(pops: Pops) -> None:
         b'"reviveTime":1700000030000,"ro":0,"so":0,"sp":false,"t":"T"}'
     )
     assert point.properties == {
-        "TAGS": "ck", "TIMER_DELIVER_MS": "1700000029000", "TIMER_OUT_MS": "1700000028000",
+        "TAGS": "ck", "TIMER_DELIVER_MS": "1700000029000", "TIMER_OUT_MS": "1700000028900",
         "UNIQ_KEY": "T@0@0@G@1700000000000@broker-a@ck", "REAL_TOPIC": REVIVE,
         "REAL_QID": str(parse_receipt_handle(handle).revive_queue_id),
     }  # fmt: skip
