@@ -4,17 +4,18 @@ Offsets are saved every flushConsumerOffsetInterval (5 s). Without this, the mes
 again at once, while their checkpoints make them visible a second time later. The checkpoints in the log say how far the
 pops of a queue had come, so the offsets follow them. (RocketMQ delivers these messages early.)
 
-Only the last ``_MOST_RECORDS`` timer messages are read. Pops go forward, so a checkpoint that begins before the end of
-the last one is that of a reset, and what was popped before the reset does not count. One of a single message is that of
-a changed invisible time.
+Only the last ``_MOST_RECORDS`` timer messages are read. An offset follows checkpoints without a gap between them: the
+messages of a gap may have been passed over by a filter, but their checkpoint may also have been only in memory. Pops go
+forward, so a checkpoint that begins before the end of the last one is that of a reset, and what was popped before the
+reset does not count. One of a single message is that of a changed invisible time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gantrymq.broker.pop.buffer import PoppedQueue
-from gantrymq.broker.pop.records import CHECKPOINT_TAG, Checkpoint, decode_checkpoint
+from gantrymq.broker.pop.records import CHECKPOINT_TAG, decode_checkpoint
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.errors import DiskError
 from gantrymq.model.message import PROPERTY_REAL_TOPIC, TIMER_TOPIC
@@ -24,12 +25,11 @@ _MOST_RECORDS = 4_096
 _RECORDS_A_READ = 256
 
 
-@dataclass(slots=True)
-class _Pops:
-    """The pops of a queue since the last reset: where they begin, and where the last one ends."""
+class _Run(NamedTuple):
+    """Pops of a queue without a gap between them."""
 
     begin: int
-    end: int = 0
+    end: int
 
 
 def recover_offsets(store: MessageStore, offsets: ConsumerOffsetManager, revive_topic: str) -> int:
@@ -40,20 +40,21 @@ def recover_offsets(store: MessageStore, offsets: ConsumerOffsetManager, revive_
     end = store.max_offset_in_queue(TIMER_TOPIC, 0)
     begin = max(end - _MOST_RECORDS, store.min_offset_in_queue(TIMER_TOPIC, 0))
     moved = 0
-    for queue, pops in _pops(store, begin, end, revive_topic).items():
-        committed = offsets.query(queue.group, queue.topic, queue.queue_id)
-        is_new = committed < 0 and begin == 0
-        if not is_new and not pops.begin <= committed < pops.end:
-            continue
-        reached = min(pops.end, store.max_offset_in_queue(queue.topic, queue.queue_id))
-        if reached > committed and not offsets.has_reset(queue.group, queue.topic, queue.queue_id):
-            offsets.commit(queue.group, queue.topic, queue.queue_id, reached)
+    for queue, runs in _runs(store, begin, end, revive_topic).items():
+        topic, group, queue_id = queue
+        committed = offsets.query(group, topic, queue_id)
+        if committed < 0 and begin == 0:  # all pops of the group are here
+            committed = store.min_offset_in_queue(topic, queue_id)
+        reached = next((run.end for run in runs if run.begin <= committed < run.end), -1)
+        reached = min(reached, store.max_offset_in_queue(topic, queue_id))
+        if reached > committed and not offsets.has_reset(group, topic, queue_id):
+            offsets.commit(group, topic, queue_id, reached)
             moved += 1
     return moved
 
 
-def _pops(store: MessageStore, begin: int, end: int, revive_topic: str) -> dict[PoppedQueue, _Pops]:
-    found: dict[PoppedQueue, _Pops] = {}
+def _runs(store: MessageStore, begin: int, end: int, revive_topic: str) -> dict[PoppedQueue, list[_Run]]:
+    found: dict[PoppedQueue, list[_Run]] = {}
     while begin < end:
         try:
             read = store.get(TIMER_TOPIC, 0, begin, max_msgs=_RECORDS_A_READ)
@@ -68,15 +69,18 @@ def _pops(store: MessageStore, begin: int, end: int, revive_topic: str) -> dict[
     return found
 
 
-def _take(found: dict[PoppedQueue, _Pops], body: bytes) -> None:
+def _take(found: dict[PoppedQueue, list[_Run]], body: bytes) -> None:
     try:
-        point: Checkpoint = decode_checkpoint(body)
+        point = decode_checkpoint(body)
     except ValueError:
         return
     if not point.diffs or point.re_puts is not None:
         return
-    queue, begin = PoppedQueue(point.topic, point.group, point.queue_id), point.start_offset
-    pops = found.get(queue)
-    if pops is None or (begin < pops.end and len(point.diffs) > 1):
-        pops = found[queue] = _Pops(begin)
-    pops.end = max(pops.end, begin + max(point.diffs) + 1)
+    runs = found.setdefault(PoppedQueue(point.topic, point.group, point.queue_id), [])
+    run = _Run(point.start_offset, point.start_offset + max(point.diffs) + 1)
+    if not runs or run.begin > runs[-1].end:
+        runs.append(run)
+    elif run.begin == runs[-1].end:
+        runs[-1] = runs[-1]._replace(end=run.end)
+    elif len(point.diffs) > 1:
+        runs[:] = [run]
