@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from broker_cases import BrokerCase, StartBroker, messages_of
 from gantrymq.broker import names
 from gantrymq.broker.pop.records import checkpoint_body, decode_ack, decode_checkpoint
 from gantrymq.clock import ManualClock
+from gantrymq.errors import DiskError
 from gantrymq.fs.killable import KillableFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message, StoredMessage
@@ -804,3 +806,36 @@ async def test_a_kill_does_not_make_popped_messages_visible_early(start: StartPo
     assert bodies(await pops.pop()) == [b"6", b"7", b"8", b"9"]
     await pops.revived()
     assert len(await pops.pop()) == 9
+
+
+async def test_a_disk_that_cannot_be_read_stalls_one_revive_queue(pops: Pops, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After fifty runs the record is given up; the other queues go on meanwhile."""
+    await pops.send(b"a", b"b")
+    ((_, handle),) = await pops.pop(max_msg_nums=1)
+    await pops.pop(max_msg_nums=1)
+    bad, store = parse_receipt_handle(handle).revive_queue_id, pops.case.server.store
+    get = store.get
+
+    def fail(topic: str, queue_id: int, *rest: Any, **more: Any) -> Any:
+        if (topic, queue_id) == (REVIVE, bad):
+            raise DiskError(Path("commitlog"), "Input/output error")
+        return get(topic, queue_id, *rest, **more)
+
+    monkeypatch.setattr(store, "get", fail)
+    await pops.revived()
+    assert bodies(await pops.pop()) == [b"b"]
+    for _ in range(48):
+        await pops.case.server.pop.revive.run()
+    monkeypatch.undo()
+    await pops.later(0)
+    assert bodies(await pops.pop()) == [b"a"]
+
+
+async def test_a_waiting_pop_hears_that_its_topic_was_deleted(pops: Pops) -> None:
+    await pops.send(b"a")
+    await pops.pop()
+    waiting = asyncio.ensure_future(pops.ask_pop(poll_time=20_000, born_time=NOW_MS))
+    while not len(pops.case.server.pop_waiting.pops):
+        await asyncio.sleep(0.005)
+    await pops.case.ask(DeleteTopicRequestHeader(topic="T"))
+    assert (await waiting).code == ResponseCode.TOPIC_NOT_EXIST

@@ -181,6 +181,12 @@ class PopLongPolling:
                 return True
         return False
 
+    def answer_all(self, topic: str) -> None:
+        """Let every request for a topic that was deleted look again."""
+        requests = [one for key, waiting in self._waiting.items() if key.topic == topic for one in waiting]
+        if requests and self._turns is not None:
+            self._turns.work_through(self._answer(requests))
+
     def expire(self) -> None:
         """Answer the requests whose time is over."""
         now_ms = monotonic_ms(self._clock)
@@ -188,7 +194,7 @@ class PopLongPolling:
         while self._deadlines and self._deadlines[0][0] - _EARLY_MS < now_ms:
             late.append(heapq.heappop(self._deadlines)[2])
         if late and self._turns is not None:
-            self._turns.work_through(self._answer_late(late))
+            self._turns.work_through(self._answer(late))
         if len(self._deadlines) > 2 * self._count + 1_000:  # those that were answered before their time
             self._deadlines = [entry for entry in self._deadlines if entry[2] in self._waiting.get(entry[2].key, ())]
             heapq.heapify(self._deadlines)
@@ -228,8 +234,8 @@ class PopLongPolling:
                         self.notify(PollKey(*watch, queue_id))
                 yield
 
-    def _answer_late(self, late: list[WaitingPop]) -> Iterator[None]:
-        for one in late:
+    def _answer(self, requests: list[WaitingPop]) -> Iterator[None]:
+        for one in requests:
             if self._take_out(one):
                 self._resume(one)
             yield

@@ -53,8 +53,10 @@ from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import DiskError, RemotingError
 from gantrymq.model.java import LONG_MAX, parse_number
 from gantrymq.model.message import PROPERTY_TIMER_DELIVER_MS, TIMER_TOPIC, Message, StoredMessage
+from gantrymq.model.status import GetMessageStatus
 from gantrymq.remoting.transport.limited_log import LimitedLog
 from gantrymq.store.log.appendable import AppendableMessage
+from gantrymq.store.lookup import GetMessageResult
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.put_result import PutMessageResult
 
@@ -63,6 +65,7 @@ _GRACE_MS = AHEAD_MS + 1_000  # behind the revive time, for acknowledgements on 
 _RECORDS_A_READ = 32
 _MOST_POINTS = 20_000  # of a revive queue
 _MOST_EARLY = 10_000
+_MOST_FAILED_READS = 50
 _TOGETHER = 32  # checkpoints whose messages are put together
 # How much later a checkpoint is due whose message could not be revived, in seconds (ckRewriteIntervalsInSeconds).
 _LATER_S = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
@@ -78,6 +81,7 @@ class _ReviveQueue:
     points: dict[CheckpointKey, Checkpoint] = field(default_factory=dict)
     early: dict[CheckpointKey, list[int]] = field(default_factory=dict)  # acknowledged offsets without a checkpoint
     delivered_ms: int = 0  # the latest time at which a record that was read was due
+    failed_reads: int = 0
     unpublished: tuple[int, int] | None = None  # the end of the log that has to be durable, and the offset
 
 
@@ -172,7 +176,7 @@ class PopReviveService:
         topic, queue_id = self._revive.topic, queue.queue_id
         end = self._store.max_offset_in_queue(topic, queue_id)
         while queue.next < end and len(queue.points) < _MOST_POINTS:
-            found = self._store.get(topic, queue_id, queue.next, max_msgs=_RECORDS_A_READ)
+            found = self._read(queue)
             for record in found.messages:
                 self._take(queue, record)
             if found.next_begin_offset <= queue.next:
@@ -184,6 +188,30 @@ class PopReviveService:
         else:
             until_ms = self._clock.now_ms() if len(queue.points) >= _MOST_POINTS else queue.delivered_ms
         await self._decide(queue, min(until_ms, self._clock.now_ms()))
+
+    def _read(self, queue: _ReviveQueue) -> GetMessageResult:
+        """The next records of a queue. One that the disk cannot read is given up after ``_MOST_FAILED_READS`` runs.
+
+        Until then the result is empty, and the other queues go on.
+        """
+        topic, queue_id, offset = self._revive.topic, queue.queue_id, queue.next
+        for most in (_RECORDS_A_READ, 1):
+            try:
+                found = self._store.get(topic, queue_id, offset, max_msgs=most)
+            except DiskError as error:
+                reason = str(error)
+            else:
+                queue.failed_reads = 0
+                return found
+        queue.failed_reads += 1
+        is_given_up = queue.failed_reads >= _MOST_FAILED_READS
+        self._log.warning(
+            "a record of the revive topic cannot be read from the disk", queue=queue_id, offset=offset, reason=reason,
+            given_up=is_given_up,
+        )  # fmt: skip
+        if is_given_up:
+            queue.failed_reads = 0
+        return GetMessageResult(GetMessageStatus.MESSAGE_WAS_REMOVING, offset + is_given_up)
 
     def _take(self, queue: _ReviveQueue, record: StoredMessage) -> None:
         """Note a checkpoint, or set the bits of an acknowledgement in its checkpoint."""

@@ -123,6 +123,9 @@ class PopService:
         self.buffer.forget(topic, group)
         self.inflight.forget(topic, group)
         self._clean_orders()
+        if topic:
+            self.waiting.pops.answer_all(topic)
+            self.waiting.notifications.answer_all(topic)
 
     def _clean_orders(self) -> None:
         def read_queues(name: str) -> int | None:

@@ -178,8 +178,11 @@ class PopMessageProcessor:
                 self._pop_queue(run, PoppedQueue(name, run.asked.consumer_group, queue_id), is_retry=is_retry)
                 yield
         except Exception as error:
-            run.channel.send(failure(run.request, error))
-            return
+            response = failure(run.request, error)
+            if not run.count:
+                run.channel.send(response)
+                return
+            # What was found has a checkpoint: an error would hide it until the end of its invisible time.
         run.is_walked = True
         self._finish(run)
 
