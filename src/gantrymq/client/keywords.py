@@ -48,19 +48,24 @@ class ProducerSettings(ClientSettings, total=False):
     back_pressure_for_async_send_size: int
 
 
-class ConsumerSettings(ClientSettings, total=False):
-    """The fields of :class:`gantrymq.client.consumer.settings.ConsumerConfig`."""
+class GroupSettings(ClientSettings, total=False):
+    """The fields of :class:`gantrymq.client.consumer.settings.GroupConfig`."""
 
     consumer_group: str
+    consume_from_where: ConsumeFromWhere | str
+    poll_name_server_interval_ms: int
+
+
+class ConsumerSettings(GroupSettings, total=False):
+    """The fields of :class:`gantrymq.client.consumer.settings.ConsumerConfig`."""
+
     instance_name: str
     message_model: MessageModel | str
-    consume_from_where: ConsumeFromWhere | str
     consume_timestamp: str
     allocate_message_queue_strategy: AllocateMessageQueueStrategy
     pull_threshold_for_queue: int
     pull_threshold_size_for_queue: int
     persist_consumer_offset_interval_ms: int
-    poll_name_server_interval_ms: int
     local_offset_store_dir: str | Path
     decode_decompress_body: bool
 
@@ -97,3 +102,12 @@ class LitePullConsumerSettings(ConsumerSettings, total=False):
     consumer_timeout_ms_when_suspend: int
     topic_metadata_check_interval_ms: int
     pull_time_delay_ms_when_exception: int
+
+
+class SimpleConsumerSettings(GroupSettings, total=False):
+    """The fields of :class:`gantrymq.client.consumer.settings.SimpleConsumerConfig`."""
+
+    await_duration_ms: int
+    invisible_duration_ms: int
+    max_reconsume_times: int
+    consume_orderly: bool

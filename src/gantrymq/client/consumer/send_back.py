@@ -10,7 +10,8 @@ from dataclasses import fields
 
 from gantrymq.client.async_producer import AsyncProducer
 from gantrymq.client.consumer.group_calls import send_message_back
-from gantrymq.client.consumer.member import REQUEST_TIMEOUT_MS, GroupMember
+from gantrymq.client.consumer.group_client import REQUEST_TIMEOUT_MS
+from gantrymq.client.consumer.member import GroupMember
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.namespace import wrap_namespace
 from gantrymq.client.settings import ClientConfig, ProducerConfig

@@ -16,6 +16,7 @@ from gantrymq.errors import ConfigError
 from gantrymq.model.java import LONG_MAX
 
 DEFAULT_CONSUMER_GROUP = "DEFAULT_CONSUMER"
+MOST_INVISIBLE_MS = 12 * 3600 * 1000  # maxInvisibleTimeMills of RocketMQ's proxy
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,120}")
 _TIMESTAMP = "%Y%m%d%H%M%S"
 
@@ -36,7 +37,22 @@ class ConsumeFromWhere(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerConfig(ClientConfig):
+class GroupConfig(ClientConfig):
+    """The settings that all consumers share. Times in milliseconds."""
+
+    consumer_group: str = key("consumerGroup", DEFAULT_CONSUMER_GROUP)
+    consume_from_where: ConsumeFromWhere = key("consumeFromWhere", ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
+    poll_name_server_interval_ms: int = key("pollNameServerInterval", 30_000, least=1)
+
+    def __post_init__(self) -> None:
+        super(GroupConfig, self).__post_init__()
+        if not _GROUP.fullmatch(self.consumer_group) or self.consumer_group == DEFAULT_CONSUMER_GROUP:
+            allowed = f"1 to 120 of ^[%|a-zA-Z0-9_-]+$, and not {DEFAULT_CONSUMER_GROUP}"
+            raise ConfigError("consumerGroup", self.consumer_group, allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerConfig(GroupConfig):
     """The settings that push and lite-pull consumers share.
 
     Times in milliseconds, ``pull_threshold_size_for_queue`` in MiB.
@@ -48,16 +64,13 @@ class ConsumerConfig(ClientConfig):
     Without ``decode_decompress_body`` bodies are delivered as they are stored.
     """
 
-    consumer_group: str = key("consumerGroup", DEFAULT_CONSUMER_GROUP)
     instance_name: str = key("instanceName", "DEFAULT")
     message_model: MessageModel = key("messageModel", MessageModel.CLUSTERING)
-    consume_from_where: ConsumeFromWhere = key("consumeFromWhere", ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
     consume_timestamp: str = key("consumeTimestamp", "")
     allocate_message_queue_strategy: AllocateMessageQueueStrategy = AllocateMessageQueueAveragely()
     pull_threshold_for_queue: int = key("pullThresholdForQueue", 1000, least=1, most=65_535)
     pull_threshold_size_for_queue: int = key("pullThresholdSizeForQueue", 100, least=1, most=1024)
     persist_consumer_offset_interval_ms: int = key("persistConsumerOffsetInterval", 5000, least=1)
-    poll_name_server_interval_ms: int = key("pollNameServerInterval", 30_000, least=1)
     local_offset_store_dir: str | Path = "~/.rocketmq_offsets"
     decode_decompress_body: bool = key("com.rocketmq.decompress.body", True)
 
@@ -71,9 +84,6 @@ class ConsumerConfig(ClientConfig):
         ):
             given, allowed = self.allocate_message_queue_strategy, "an object with allocate(client_id, queues, clients)"
             raise ConfigError("allocateMessageQueueStrategy", given, allowed)
-        if not _GROUP.fullmatch(self.consumer_group) or self.consumer_group == DEFAULT_CONSUMER_GROUP:
-            allowed = f"1 to 120 of ^[%|a-zA-Z0-9_-]+$, and not {DEFAULT_CONSUMER_GROUP}"
-            raise ConfigError("consumerGroup", self.consumer_group, allowed)
         if self.consume_timestamp:
             self.parse_consume_timestamp(0)
 
@@ -153,3 +163,24 @@ class LitePullConsumerConfig(ConsumerConfig):
                 self.consumer_timeout_ms_when_suspend,
                 f"at least brokerSuspendMaxTimeMillis, {self.broker_suspend_max_time_ms}",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleConsumerConfig(GroupConfig):
+    """A simple consumer's settings.
+
+    ``await_duration_ms`` is how long a receive waits for messages, ``invisible_duration_ms`` how long a received
+    message is hidden from the group before it is delivered again. A message that was delivered more than
+    ``max_reconsume_times`` times again goes to the dead letters; -1 means never. With ``consume_orderly`` the messages
+    of a queue are received one batch at a time.
+    """
+
+    await_duration_ms: int = key("awaitDuration", 5_000, least=0, most=LONG_MAX)
+    invisible_duration_ms: int = key("invisibleDuration", 60_000, least=1, most=MOST_INVISIBLE_MS)
+    max_reconsume_times: int = key("maxReconsumeTimes", 16, least=-1)
+    consume_orderly: bool = key("consumeMessageOrderly", False)
+
+    def __post_init__(self) -> None:
+        super(SimpleConsumerConfig, self).__post_init__()
+        if self.consume_from_where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+            raise ConfigError("consumeFromWhere", self.consume_from_where.value, "the first or the last offset: POP")
