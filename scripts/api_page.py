@@ -54,7 +54,8 @@ GROUPS = [
         "Consumers",
         "",
         "PushConsumer AsyncPushConsumer PushConsumerConfig PushConsumerSettings LitePullConsumer AsyncLitePullConsumer "
-        "LitePullConsumerConfig LitePullConsumerSettings ConsumerSettings MessageModel ConsumeFromWhere "
+        "LitePullConsumerConfig LitePullConsumerSettings SimpleConsumer AsyncSimpleConsumer SimpleConsumerConfig "
+        "SimpleConsumerSettings ConsumerSettings MessageModel ConsumeFromWhere "
         "ConsumeConcurrentlyContext ConsumeConcurrentlyStatus ConsumeOrderlyContext ConsumeOrderlyStatus "
         "AllocateMessageQueueStrategy AllocateMessageQueueAveragely AllocateMessageQueueAveragelyByCircle "
         "AllocateMessageQueueByConfig AllocateMessageQueueByMachineRoom AllocateMachineRoomNearby "

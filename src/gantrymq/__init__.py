@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gantrymq.client.consumer.allocation import AllocateMessageQueueStrategy as AllocateMessageQueueStrategy
     from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer as AsyncLitePullConsumer
     from gantrymq.client.consumer.async_push import AsyncPushConsumer as AsyncPushConsumer
+    from gantrymq.client.consumer.async_simple import AsyncSimpleConsumer as AsyncSimpleConsumer
     from gantrymq.client.consumer.listeners import ConsumeConcurrentlyContext as ConsumeConcurrentlyContext
     from gantrymq.client.consumer.listeners import ConsumeConcurrentlyStatus as ConsumeConcurrentlyStatus
     from gantrymq.client.consumer.listeners import ConsumeOrderlyContext as ConsumeOrderlyContext
@@ -38,11 +39,14 @@ if TYPE_CHECKING:
     from gantrymq.client.consumer.settings import LitePullConsumerConfig as LitePullConsumerConfig
     from gantrymq.client.consumer.settings import MessageModel as MessageModel
     from gantrymq.client.consumer.settings import PushConsumerConfig as PushConsumerConfig
+    from gantrymq.client.consumer.settings import SimpleConsumerConfig as SimpleConsumerConfig
+    from gantrymq.client.consumer.simple import SimpleConsumer as SimpleConsumer
     from gantrymq.client.keywords import ClientSettings as ClientSettings
     from gantrymq.client.keywords import ConsumerSettings as ConsumerSettings
     from gantrymq.client.keywords import LitePullConsumerSettings as LitePullConsumerSettings
     from gantrymq.client.keywords import ProducerSettings as ProducerSettings
     from gantrymq.client.keywords import PushConsumerSettings as PushConsumerSettings
+    from gantrymq.client.keywords import SimpleConsumerSettings as SimpleConsumerSettings
     from gantrymq.client.producer import Producer as Producer
     from gantrymq.client.pull_client import PullClient as PullClient
     from gantrymq.client.records import decode_records as decode_records
@@ -146,6 +150,7 @@ _PUBLIC = {
     ),
     "gantrymq.client.consumer.async_lite_pull": ("AsyncLitePullConsumer",),
     "gantrymq.client.consumer.async_push": ("AsyncPushConsumer",),
+    "gantrymq.client.consumer.async_simple": ("AsyncSimpleConsumer",),
     "gantrymq.client.consumer.listeners": (
         "ConsumeConcurrentlyContext",
         "ConsumeConcurrentlyStatus",
@@ -160,13 +165,16 @@ _PUBLIC = {
         "LitePullConsumerConfig",
         "MessageModel",
         "PushConsumerConfig",
+        "SimpleConsumerConfig",
     ),
+    "gantrymq.client.consumer.simple": ("SimpleConsumer",),
     "gantrymq.client.keywords": (
         "ClientSettings",
         "ConsumerSettings",
         "LitePullConsumerSettings",
         "ProducerSettings",
         "PushConsumerSettings",
+        "SimpleConsumerSettings",
     ),
     "gantrymq.client.producer": ("Producer",),
     "gantrymq.client.pull_client": ("PullClient",),
@@ -270,6 +278,7 @@ __all__ = [
     "AsyncLitePullConsumer",
     "AsyncProducer",
     "AsyncPushConsumer",
+    "AsyncSimpleConsumer",
     "AsyncTransactionProducer",
     "BrokerConfig",
     "BrokerServer",
@@ -329,6 +338,7 @@ __all__ = [
     "PushConsumerSettings",
     "PutMessageResult",
     "PutMessageStatus",
+    "ReceiptHandleError",
     "ReceivedMessage",
     "RemotingCommandError",
     "RemotingConnectError",
@@ -338,6 +348,9 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "SerializeType",
+    "SimpleConsumer",
+    "SimpleConsumerConfig",
+    "SimpleConsumerSettings",
     "StoreBehindError",
     "StoreClosedError",
     "StoreError",

@@ -17,7 +17,13 @@ import pytest
 import gantrymq
 from gantrymq import errors
 from gantrymq.client import keywords
-from gantrymq.client.consumer.settings import ConsumerConfig, LitePullConsumerConfig, PushConsumerConfig
+from gantrymq.client.consumer.settings import (
+    ConsumerConfig,
+    GroupConfig,
+    LitePullConsumerConfig,
+    PushConsumerConfig,
+    SimpleConsumerConfig,
+)
 from gantrymq.client.settings import ClientConfig, ProducerConfig
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +33,8 @@ CONFIGS = {
     keywords.ConsumerSettings: ConsumerConfig,
     keywords.PushConsumerSettings: PushConsumerConfig,
     keywords.LitePullConsumerSettings: LitePullConsumerConfig,
+    keywords.GroupSettings: GroupConfig,
+    keywords.SimpleConsumerSettings: SimpleConsumerConfig,
 }
 
 
@@ -100,6 +108,7 @@ def test_the_clients_their_settings_and_results_are_public() -> None:
     wanted = (
         "AsyncProducer AsyncPushConsumer AsyncLitePullConsumer AsyncEmbeddedBroker ClientConfig ProducerConfig "
         "PushConsumerConfig LitePullConsumerConfig CompressionType SendResult SendStatus ReceivedMessage MessageQueue "
+        "AsyncSimpleConsumer SimpleConsumerConfig "
         "PullResult ConsumeConcurrentlyContext ConsumeOrderlyContext PutMessageStatus GetMessageStatus"
     )
     assert set(wanted.split()) <= set(gantrymq.__all__)
@@ -118,8 +127,8 @@ def test_the_keywords_of_clients_are_typed_as_their_settings_are(settings: Any) 
 @pytest.mark.parametrize(
     "client",
     [
-        "AdminClient", "AsyncLitePullConsumer", "AsyncProducer", "AsyncPushConsumer", "LitePullConsumer", "Producer",
-        "PullClient", "PushConsumer",
+        "AdminClient", "AsyncLitePullConsumer", "AsyncProducer", "AsyncPushConsumer", "AsyncSimpleConsumer",
+        "LitePullConsumer", "Producer", "PullClient", "PushConsumer", "SimpleConsumer",
     ],
 )  # fmt: skip
 def test_every_client_takes_typed_keywords(client: str) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 
 from gantrymq.client.calls import PullResult, PullStatus
+from gantrymq.client.consumer.group_client import GroupClient
 from gantrymq.client.consumer.member import GroupMember
 from gantrymq.client.consumer.offsets import OffsetStore
 from gantrymq.client.consumer.process_queue import ProcessQueue
@@ -55,25 +56,28 @@ def running_info(
     now_ms = monotonic_ms(member.clock)
     wall_ahead_ms = member.clock.now_ms() - now_ms
     return ConsumerRunningInfo(
-        properties=_settings(member)
-        | {
-            "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in member.config.name_server_list),
-            "PROP_CONSUME_TYPE": member.consume_type,
-            "PROP_CLIENT_VERSION": CLIENT_VERSION,
-            "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
-        }
-        | dict(extra),
+        properties=running_properties(member, started_ms) | dict(extra),
         subscription_set=list(member.subscriptions.values()),
         mq_table=keyed({one.queue: one.info(offsets.read(one.queue) or 0, wall_ahead_ms) for one in queues}),
         status_table={topic: statistics.status(topic, now_ms) for topic in member.subscriptions},
     )
 
 
-def _settings(member: GroupMember) -> dict[str, str]:
+def running_properties(client: GroupClient, started_ms: int) -> dict[str, str]:
+    """The settings and the state of a client, without secrets."""
+    return _settings(client) | {
+        "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in client.config.name_server_list),
+        "PROP_CONSUME_TYPE": client.consume_type,
+        "PROP_CLIENT_VERSION": CLIENT_VERSION,
+        "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
+    }
+
+
+def _settings(client: GroupClient) -> dict[str, str]:
     """The settings by RocketMQ's spelling of their names."""
     shown = {}
-    for one in fields(member.config):
-        value = getattr(member.config, one.name)
+    for one in fields(client.config):
+        value = getattr(client.config, one.name)
         if one.name in _SECRET or not isinstance(value, str | int | bool | Enum):
             continue
         first, *rest = one.name.split("_")

@@ -25,12 +25,14 @@ class ReceivedMessage(StoredMessage):
     A body that cannot be decompressed stays as it is stored, and ``sys_flag`` still has the COMPRESSED bit.
     ``broker_name`` is the broker that delivered it, ``min_offset`` and ``max_offset`` the bounds of its queue at the
     pull. ``consume_start_ms`` is the time of the last listener call, ``in_listener_since_ms`` the same on the monotonic
-    clock. ``reconsume_times`` counts its failures.
+    clock. ``reconsume_times`` counts its failures. A message that a simple consumer received has a ``receipt_handle``,
+    and no bounds of its queue.
     """
 
     broker_name: str = ""
     min_offset: int = 0
     max_offset: int = 0
+    receipt_handle: str = field(default="", repr=False)
     consume_start_ms: int = 0
     in_listener_since_ms: int | None = field(default=None, repr=False, compare=False)
 

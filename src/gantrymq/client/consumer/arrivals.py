@@ -1,0 +1,74 @@
+"""Waits for messages at several brokers and topics at once, without receiving any.
+
+The obvious way is a pop that the broker holds. With two topics it waits at the wrong one, and a pop whose caller has
+given up hides the messages that it gets until their invisible time is over. A held NOTIFICATION changes nothing at the
+broker. At most one is under way for each target, however often a caller waits.
+
+Source: NotificationProcessor (the broker's side).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from gantrymq.client.consumer.pop_calls import PopTarget
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
+
+Ask = Callable[[PopTarget], Awaitable[bool]]
+"""Returns whether a target has messages, after waiting for them for a while. It raises nothing."""
+
+
+class Arrivals:
+    """The notifications under way. Thread rule: the event loop's thread."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._waiting: dict[PopTarget, asyncio.Task[None]] = {}
+        self._in_vain: dict[PopTarget, int] = {}
+
+    def is_quiet(self, target: PopTarget) -> bool:
+        """Whether the broker holds a notification, so that a pop would find nothing.
+
+        A notification that has ended is forgotten: the caller pops now, and then waits again.
+        """
+        task = self._waiting.get(target)
+        if task is not None and task.done():
+            del self._waiting[target]
+        return target in self._waiting
+
+    def found(self, target: PopTarget) -> None:
+        """A pop of the target returned messages."""
+        self._in_vain.pop(target, None)
+
+    async def wait(self, targets: Iterable[PopTarget], timeout_s: float) -> None:
+        """Wait until a target may have messages, at most ``timeout_s``."""
+        tasks = [self._task(target) for target in targets]
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(timeout_s)
+
+    async def close(self) -> None:
+        """Stop waiting."""
+        tasks = list(self._waiting.values())
+        self._waiting.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _task(self, target: PopTarget) -> asyncio.Task[None]:
+        if target not in self._waiting:
+            self._waiting[target] = asyncio.get_running_loop().create_task(self._wait_for(target))
+        return self._waiting[target]
+
+    async def _wait_for(self, target: PopTarget) -> None:
+        """Ask until the broker answers. If pops found nothing in spite of an answer, a pause comes first.
+
+        A broker counts messages that the group's filter does not match, and those that another member receives first.
+        """
+        times = self._in_vain.get(target, 0)
+        if times:
+            await asyncio.sleep(min(_FIRST_PAUSE_S * 2 ** min(times, 10), _LONGEST_PAUSE_S))
+        self._in_vain[target] = times + 1 if await self._ask(target) else 0

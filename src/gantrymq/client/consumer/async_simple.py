@@ -1,0 +1,431 @@
+"""The simple consumer over asyncio: each message is received, processed and acknowledged by itself.
+
+    async with AsyncSimpleConsumer("127.0.0.1:9876", consumer_group="orders") as consumer:
+        await consumer.subscribe("TopicTest")
+        async for message in consumer:
+            ...
+            await consumer.ack(message)
+
+It consumes with POP: the broker hides a received message from the group for its invisible time. A message that is not
+acknowledged by then is delivered again, to any member. No queue belongs to a member, so a slow one blocks no other.
+
+Source: SimpleConsumerImpl of RocketMQ's gRPC client, DefaultMQPushConsumerImpl.popMessage, PopMessageResultFilterImpl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+from gantrymq.client.arguments import checks_arguments, number
+from gantrymq.client.background import BackgroundTasks, OnceTask
+from gantrymq.client.calls import Call
+from gantrymq.client.consumer import pop_calls
+from gantrymq.client.consumer.arrivals import Arrivals
+from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests, running_properties
+from gantrymq.client.consumer.group_calls import send_message_back
+from gantrymq.client.consumer.group_client import REQUEST_TIMEOUT_MS, GroupClient
+from gantrymq.client.consumer.pop_calls import INIT_MAX, INIT_MIN, MOST_POPPED, GroupPop, PopTarget
+from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.consumer.settings import MOST_INVISIBLE_MS, ConsumeFromWhere, SimpleConsumerConfig
+from gantrymq.client.consumer.subscription import TAG
+from gantrymq.client.keywords import SimpleConsumerSettings
+from gantrymq.client.logged_once import LoggedOnce
+from gantrymq.client.namespace import without_namespace, wrap_namespace
+from gantrymq.clock import Clock, SystemClock
+from gantrymq.errors import (
+    AlreadyStartedError,
+    GantrymqError,
+    MQBrokerError,
+    MQClientError,
+    NoRouteError,
+    RemotingConnectError,
+    RemotingError,
+)
+from gantrymq.logs import get_logger
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.model.receipt_handle import ReceiptHandle, parse_receipt_handle
+from gantrymq.remoting.bodies.client import ConsumerRunningInfo
+from gantrymq.remoting.transport.dispatcher import RequestDispatcher
+
+RECEIVED_AT_ONCE = 16
+_HELD_MS = 10_000  # a lost notification delays a message by this time at most
+_FAILURE_S = 1.0
+_TO_DEAD_LETTERS = -1  # a delay level
+
+T = TypeVar("T")
+
+log = get_logger("gantrymq.client.consumer")
+
+
+@checks_arguments(max_messages=number(1, MOST_POPPED), invisible_ms=number(1, MOST_INVISIBLE_MS))
+class AsyncSimpleConsumer:
+    """Receives messages, which the caller acknowledges one by one.
+
+    ``config`` is the list of name servers, with fields of SimpleConsumerConfig as ``settings``, or a
+    SimpleConsumerConfig. Several tasks may receive at the same time.
+
+    Raises MQClientError for wrong use, and RemotingError or MQBrokerError if brokers do not answer or refuse.
+
+    Thread rule: the event loop's thread.
+    """
+
+    def __init__(
+        self,
+        config: SimpleConsumerConfig | str,
+        clock: Clock | None = None,
+        **settings: Unpack[SimpleConsumerSettings],
+    ) -> None:
+        self._config = config = SimpleConsumerConfig.of(config, settings)
+        self._clock = clock or SystemClock()
+        dispatcher = RequestDispatcher()
+        self._client = GroupClient(config, "CONSUME_ACTIVELY", self._clock, dispatcher)
+        is_first = config.consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        self._rules = GroupPop(self._client.group, INIT_MIN if is_first else INIT_MAX, config.consume_orderly)
+        self._arrivals = Arrivals(self._has_messages)
+        self._attempts: dict[PopTarget, str] = {}
+        self._given_back: deque[tuple[float, ReceivedMessage]] = deque()
+        self._next = 0
+        self._told = LoggedOnce()
+        self._tasks = BackgroundTasks()
+        self._closing = OnceTask(self._close)
+        self._running = self._is_entered = False
+        self._started_ms = 0
+        answers = Answers(self._client.group, lambda: None, self._running_info, dict[MessageQueue, int])
+        BrokerRequests(answers).register(dispatcher)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.enter()
+        except AlreadyStartedError:
+            raise  # the consumer goes on, because another caller started it
+        except BaseException:
+            await self.close()  # otherwise heartbeats continue, and the group counts this consumer
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def client_id(self) -> str:
+        """The id of this consumer at the brokers."""
+        return self._client.client_id
+
+    # Start and close
+
+    def is_closed(self) -> bool:
+        """Whether :meth:`close` has been called."""
+        return self._closing.is_begun
+
+    async def start(self) -> None:
+        """Join the group. One call after ``with`` has started the consumer has no effect.
+
+        After an error nothing has begun, and the call may be repeated.
+        """
+        if self._is_entered:
+            self._is_entered = False
+        else:
+            await self._start()
+
+    async def enter(self) -> None:
+        """Start the consumer for ``with``."""
+        await self._start()
+        self._is_entered = True
+
+    async def _start(self) -> None:
+        self._client.client.loop.check()
+        if self._running or self._closing.is_begun:
+            raise AlreadyStartedError("The SimpleConsumer service state not OK, maybe started once")
+        self._started_ms, self._running = self._clock.now_ms(), True
+        try:
+            await self._refresh()
+        except BaseException:
+            self._running = False
+            raise
+        self._tasks.start(self._follow_routes())
+        self._client.heartbeats.start()
+
+    async def close(self) -> None:
+        """Leave the group. Messages that are not acknowledged are delivered again. A second call has no effect.
+
+        If the call is cancelled, the close continues in a task of its own.
+        """
+        self._client.client.loop.check()
+        await self._closing.run()
+
+    async def _close(self) -> None:
+        self._running = False
+        await self._arrivals.close()
+        await self._tasks.close()
+        await self._client.close()
+
+    # Subscriptions
+
+    async def subscribe(self, topic: str, expression: str = "*", expression_type: str = TAG) -> None:
+        """Subscribe to a topic with the group.
+
+        ``expression`` is ``*``, ``TagA || TagB``, or with ``SQL92`` a condition.
+        """
+        self._check_open()
+        self._client.subscribe(topic, expression, expression_type)
+        if self._running:
+            await self._refresh()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Unsubscribe from a topic."""
+        self._client.unsubscribe(topic)
+        if self._running:
+            await self._client.heartbeats.beat()
+
+    # Messages
+
+    async def receive(
+        self,
+        max_messages: int = RECEIVED_AT_ONCE,
+        *,
+        invisible_ms: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[ReceivedMessage]:
+        """Up to ``max_messages`` (at most 32) messages of one topic at one broker; empty if none comes in time.
+
+        The group does not see them for ``invisible_ms`` (by default ``invisible_duration_ms``, at most 12 hours).
+        Waits at most ``timeout_ms``, by default ``await_duration_ms``. Topics and brokers get their turns.
+        """
+        self._client.client.loop.check()
+        self._check_running()
+        hidden_ms = self._config.invisible_duration_ms if invisible_ms is None else invisible_ms
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (self._config.await_duration_ms if timeout_ms is None else timeout_ms) / 1000
+        while True:
+            messages = self._take_given_back(max_messages) or await self._pop_in_turn(max_messages, hidden_ms)
+            left_s = deadline - loop.time()
+            if messages or left_s <= 0:
+                return messages
+            targets = self._targets()
+            await self._arrivals.wait(targets, min(left_s, _HELD_MS / 1000 if targets else _FAILURE_S))
+            self._check_running()
+
+    async def messages(
+        self, max_messages: int = RECEIVED_AT_ONCE, *, invisible_ms: int | None = None
+    ) -> AsyncIterator[ReceivedMessage]:
+        """Receive until the consumer is closed; ``async for message in consumer`` does so too.
+
+        ``max_messages`` are received at once, and their invisible time begins then: use 1 if a message takes long. A
+        message whose time is over before its turn is left out, because it is delivered again. Brokers that do not
+        answer are asked again. Raises MQBrokerError if a broker refuses.
+        """
+        loop = asyncio.get_running_loop()
+        hidden_s = (self._config.invisible_duration_ms if invisible_ms is None else invisible_ms) / 1000
+        while not self.is_closed():
+            try:
+                batch = await self.receive(max_messages, invisible_ms=invisible_ms)
+            except (RemotingError, NoRouteError) as error:
+                if self.is_closed():
+                    return
+                if self._told.is_due("receive", str(error)):
+                    log.warning("a receive failed", reason=str(error))
+                await asyncio.sleep(_FAILURE_S)
+                continue
+            except MQClientError:
+                if self.is_closed():
+                    return
+                raise
+            until = loop.time() + hidden_s
+            for message in batch:
+                if loop.time() < until and not self.is_closed():
+                    yield message
+
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        return self.messages()
+
+    async def ack(self, message: ReceivedMessage) -> None:
+        """Acknowledge a message: the group does not get it again, unless its invisible time was over."""
+        handle = _handle_of(message)
+        topic = wrap_namespace(self._config.namespace, message.topic)
+        await self._ask(PopTarget(topic, handle.broker_name), pop_calls.ack(self._rules.group, topic, handle))
+
+    async def change_invisible_duration(self, message: ReceivedMessage, invisible_ms: int) -> None:
+        """Hide a message for ``invisible_ms`` from now on. It gets a new receipt handle; the old one is used up."""
+        handle = _handle_of(message)
+        topic = wrap_namespace(self._config.namespace, message.topic)
+        call = pop_calls.change_invisible_time(self._rules.group, topic, handle, invisible_ms)
+        renewed = await self._ask(PopTarget(topic, handle.broker_name), call)
+        message.receipt_handle = str(renewed)
+
+    def give_back(self, messages: list[ReceivedMessage]) -> None:
+        """Undo a receive whose caller was interrupted: the next one returns the messages, if they are hidden still."""
+        until = asyncio.get_running_loop().time()
+        for message in messages:
+            hidden_s = parse_receipt_handle(message.receipt_handle).invisible_time_ms / 1000
+            self._given_back.append((until + hidden_s, message))
+
+    # Implementation
+
+    def _check_open(self) -> None:
+        if self.is_closed():
+            raise MQClientError("the consumer is closed")
+
+    def _check_running(self) -> None:
+        self._check_open()
+        if not self._running:
+            raise MQClientError("The consumer not running, please start it first.")
+
+    def _targets(self) -> list[PopTarget]:
+        """The topics and masters to receive from, in an order that begins with another one each time."""
+        found = sorted(
+            PopTarget(topic, broker_name)
+            for topic in self._client.topics()
+            if (route := self._client.route(topic)) is not None
+            for broker_name in {queue.broker_name for queue in route.subscribe} & route.masters.keys()
+        )
+        if found:
+            self._next = (self._next + 1) % len(found)
+        return found[self._next :] + found[: self._next]
+
+    def _take_given_back(self, max_messages: int) -> list[ReceivedMessage]:
+        now, taken = asyncio.get_running_loop().time(), list[ReceivedMessage]()
+        while self._given_back and len(taken) < max_messages:
+            until, message = self._given_back.popleft()
+            if now < until:
+                taken.append(message)
+        return taken
+
+    async def _pop_in_turn(self, max_messages: int, invisible_ms: int) -> list[ReceivedMessage]:
+        """The messages of the first target that has some. Raises the last error if every target failed."""
+        targets, failed = self._targets(), list[GantrymqError]()
+        for target in targets:
+            if self._arrivals.is_quiet(target):
+                continue
+            try:
+                messages = await self._pop(target, max_messages, invisible_ms)
+            except GantrymqError as error:
+                failed.append(error)
+                if self._told.is_due(target, str(error)):
+                    log.warning("a pop failed", topic=target.topic, broker=target.broker_name, reason=str(error))
+                continue
+            if messages:
+                return messages
+        if targets and len(failed) == len(targets):
+            raise failed[-1]
+        return []
+
+    async def _pop(self, target: PopTarget, max_messages: int, invisible_ms: int) -> list[ReceivedMessage]:
+        wanted = self._client.subscriptions.get(target.topic)
+        if wanted is None:
+            return []
+        attempt = self._attempts.pop(target, None) or secrets.token_hex(16)
+        call = pop_calls.pop(self._rules, target, wanted, max_messages, invisible_ms, attempt)
+        try:
+            popped = await self._ask(target, call)
+        except BaseException:
+            self._attempts[target] = attempt  # the answer may be lost: with this id the next pop gets the messages
+            raise
+        self._told.is_over(target)
+        if popped is None:
+            return []
+        self._arrivals.found(target)
+        kept = []
+        for message in pop_calls.popped_messages(popped, self._config.max_decompressed_body_size):
+            message.topic = without_namespace(self._config.namespace, message.topic)
+            if wanted.tags_set and message.tags not in wanted.tags_set:  # the broker compares only hashes of tags
+                self._tasks.start(self._finish(message, is_dead=False))
+            elif 0 <= self._config.max_reconsume_times < message.reconsume_times:
+                self._tasks.start(self._finish(message, is_dead=True))
+            else:
+                kept.append(message)
+        return kept
+
+    async def _finish(self, message: ReceivedMessage, *, is_dead: bool) -> None:
+        """Acknowledge a message that no caller gets; first move it to the dead letters if ``is_dead``.
+
+        After an error it is delivered again.
+        """
+        topic = wrap_namespace(self._config.namespace, message.topic)
+        try:
+            if is_dead:
+                back = send_message_back(self._rules.group, message, topic, _TO_DEAD_LETTERS, 0)
+                await self._ask(PopTarget(topic, message.broker_name), back)
+            await self.ack(message)
+        except GantrymqError as error:
+            log.warning("a message was not finished", msg_id=message.msg_id, is_dead=is_dead, reason=str(error))
+
+    async def _has_messages(self, target: PopTarget) -> bool:
+        """Wait at the broker for messages of a target. After an error, wait here."""
+        wanted = self._client.subscriptions.get(target.topic)
+        if wanted is None:
+            return False
+        attempt = self._attempts.get(target) or secrets.token_hex(16)
+        call = pop_calls.notification(self._rules, target, wanted, _HELD_MS, attempt)
+        try:
+            return await self._ask(target, call, _HELD_MS + self._config.request_timeout_ms)
+        except GantrymqError as error:
+            log.info("a broker was not waited for", broker=target.broker_name, reason=str(error))
+            await asyncio.sleep(_FAILURE_S)
+            return False
+
+    async def _ask(self, target: PopTarget, call: Call[T], timeout_ms: int = REQUEST_TIMEOUT_MS) -> T:
+        """Send a request to a target's master."""
+        route = self._client.route(target.topic)
+        address = None if route is None else route.masters.get(target.broker_name)
+        if address is None:
+            route = await self._client.find_route(target.topic)
+            address = None if route is None else route.masters.get(target.broker_name)
+        if address is None:
+            raise NoRouteError(f"Broker[{target.broker_name}] master node does not exist")
+        try:
+            return await self._client.client.call(address, call, timeout_ms)
+        except (MQBrokerError, RemotingConnectError) as error:
+            self._client.heartbeats.renew(address)
+            if isinstance(error, RemotingConnectError):
+                with suppress(GantrymqError):
+                    await self._client.find_route(target.topic)
+            raise
+
+    def _running_info(self) -> ConsumerRunningInfo:
+        return ConsumerRunningInfo(
+            properties=running_properties(self._client, self._started_ms),
+            subscription_set=list(self._client.subscriptions.values()),
+        )
+
+    async def _refresh(self) -> None:
+        for topic in self._client.topics():
+            await self._find_route(topic)
+        await self._client.check_filters()
+        await self._client.heartbeats.beat()
+
+    async def _find_route(self, topic: str) -> None:
+        if await self._client.find_route(topic) is not None:
+            self._told.is_over(topic)
+        elif self._told.is_due(topic):
+            log.warning("a topic has no route", topic=topic)
+
+    async def _follow_routes(self) -> None:
+        """Ask for all routes regularly, and every second for those that are missing."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + self._config.poll_name_server_interval_ms / 1000
+        while True:
+            await asyncio.sleep(min(_FAILURE_S, self._config.poll_name_server_interval_ms / 1000))
+            is_due = loop.time() >= due
+            if is_due:
+                due = loop.time() + self._config.poll_name_server_interval_ms / 1000
+            for topic in self._client.topics():
+                if is_due or self._client.route(topic) is None:
+                    try:
+                        await self._find_route(topic)
+                    except GantrymqError as error:
+                        if self._told.is_due(topic, str(error)):
+                            log.warning("the name servers do not answer", reason=str(error))
+
+
+def _handle_of(message: ReceivedMessage) -> ReceiptHandle:
+    if not message.receipt_handle:
+        raise MQClientError("the message has no receipt handle: no simple consumer received it")
+    return parse_receipt_handle(message.receipt_handle)

@@ -1,0 +1,208 @@
+"""The requests of POP consumption, and the popped messages with their receipt handles.
+
+A client may leave ``bornTime`` out: the broker then uses its own clock. With the client's clock a broker whose clock is
+more than half a second ahead would refuse every pop.
+
+Source: MQClientAPIImpl (popMessageAsync, processPopResponse, ackMessageAsync, changeInvisibleTimeAsync, notification).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from gantrymq.client.calls import Call, PullResult, PullStatus, accepted, refusal, success
+from gantrymq.client.consumer.received import ReceivedMessage, received
+from gantrymq.client.records import decode_records
+from gantrymq.errors import RemotingCommandError
+from gantrymq.model.message import PROPERTY_POP_CK
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.model.receipt_handle import (
+    QueueOfPop,
+    ReceiptHandle,
+    parse_order_counts,
+    parse_receipt_handle,
+    parse_start_offsets,
+    topic_mark,
+)
+from gantrymq.remoting.bodies.client import SubscriptionData
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
+
+ALL_QUEUES = -1
+MOST_POPPED = 32  # a broker refuses to pop more at once
+INIT_MIN, INIT_MAX = 0, 1  # where a group without offsets begins (ConsumeInitMode)
+
+_NOTHING = (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL)
+
+
+class PopTarget(NamedTuple):
+    """All queues of a topic at one broker, and of the retry topic that belongs to the group and the topic."""
+
+    topic: str
+    broker_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPop:
+    """How a consumer pops. ``init_mode`` says where a group without offsets begins.
+
+    In order a queue's messages go to one consumer at a time. A pop that is repeated with the same ``attempt_id`` is not
+    blocked by the messages of the first one.
+    """
+
+    group: str
+    init_mode: int
+    order: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PopResult:
+    """The answer to a pop: nothing, or ``records`` in the format of the commit log and how they were popped."""
+
+    target: PopTarget
+    header: PopMessageResponseHeader
+    records: bytes
+
+
+def pop(
+    rules: GroupPop, target: PopTarget, wanted: SubscriptionData, max_messages: int, invisible_ms: int, attempt_id: str
+) -> Call[PopResult | None]:
+    """POP_MESSAGE of all queues, without waiting. None if there is no message."""
+    header = PopMessageRequestHeader(
+        consumer_group=rules.group,
+        topic=target.topic,
+        queue_id=ALL_QUEUES,
+        max_msg_nums=max_messages,
+        invisible_time=invisible_ms,
+        init_mode=rules.init_mode,
+        exp_type=wanted.expression_type,
+        exp=wanted.sub_string,
+        order=rules.order,
+        attempt_id=attempt_id if rules.order else None,
+        bname=target.broker_name,
+    )
+
+    def read(response: RemotingCommand, address: str) -> PopResult | None:
+        if response.code in _NOTHING:
+            return None
+        if response.code != ResponseCode.SUCCESS:
+            raise refusal(response, address)
+        return PopResult(target, response.read(PopMessageResponseHeader), response.body)
+
+    return Call(lambda: RemotingCommand.request(header), read)
+
+
+def notification(
+    rules: GroupPop, target: PopTarget, wanted: SubscriptionData, poll_ms: int, attempt_id: str
+) -> Call[bool]:
+    """NOTIFICATION: whether there are messages. The broker holds it until there are, at most ``poll_ms``."""
+    header = NotificationRequestHeader(
+        consumer_group=rules.group,
+        topic=target.topic,
+        queue_id=ALL_QUEUES,
+        poll_time=poll_ms,
+        order=rules.order,
+        attempt_id=attempt_id if rules.order else None,
+        exp_type=wanted.expression_type,
+        exp=wanted.sub_string,
+        bname=target.broker_name,
+    )
+
+    def read(response: RemotingCommand, address: str) -> bool:
+        return success(response, address).read(NotificationResponseHeader).has_msg
+
+    return Call(lambda: RemotingCommand.request(header), read)
+
+
+def ack(group: str, topic: str, handle: ReceiptHandle) -> Call[None]:
+    """ACK_MESSAGE. ``topic`` is the topic that was popped."""
+    header = AckMessageRequestHeader(
+        consumer_group=group,
+        topic=handle.real_topic(topic, group),
+        queue_id=handle.queue_id,
+        extra_info=str(handle),
+        offset=_offset(handle),
+        bname=handle.broker_name,
+    )
+    return Call(lambda: RemotingCommand.request(header), accepted)
+
+
+def change_invisible_time(group: str, topic: str, handle: ReceiptHandle, invisible_ms: int) -> Call[ReceiptHandle]:
+    """CHANGE_MESSAGE_INVISIBLETIME: the new handle. The old one is used up."""
+    header = ChangeInvisibleTimeRequestHeader(
+        consumer_group=group,
+        topic=handle.real_topic(topic, group),
+        queue_id=handle.queue_id,
+        extra_info=str(handle),
+        offset=_offset(handle),
+        invisible_time=invisible_ms,
+        bname=handle.broker_name,
+    )
+
+    def read(response: RemotingCommand, address: str) -> ReceiptHandle:
+        changed = success(response, address).read(ChangeInvisibleTimeResponseHeader)
+        return replace(
+            handle,
+            start_offset=header.offset,
+            pop_time_ms=changed.pop_time,
+            invisible_time_ms=changed.invisible_time,
+            revive_queue_id=changed.revive_qid,
+        )
+
+    return Call(lambda: RemotingCommand.request(header), read)
+
+
+def _offset(handle: ReceiptHandle) -> int:
+    return handle.start_offset if handle.queue_offset is None else handle.queue_offset
+
+
+def popped_messages(popped: PopResult, max_decompressed_body_size: int) -> Iterator[ReceivedMessage]:
+    """The messages of a pop with their receipt handles, under the topic that was popped.
+
+    The broker writes the handle of a message of a retry topic into the message; others are made of the answer's header.
+
+    Raises RemotingCommandError or ReceiptHandleError if the answer is not one to a pop.
+    """
+    header, target = popped.header, popped.target
+    starts = parse_start_offsets(header.start_offset_info)
+    counts = parse_order_counts(header.order_count_info)
+    for stored in decode_records(popped.records, max_decompressed_body_size=max_decompressed_body_size):
+        queue = MessageQueue(target.topic, target.broker_name, stored.queue_id)
+        message = received(stored, queue, PullResult(PullStatus.FOUND, 0, 0, 0, 0, b""))
+        key = QueueOfPop(topic_mark(message.topic), message.queue_id)
+        given = message.properties.pop(PROPERTY_POP_CK, None)
+        if given is not None:
+            message.receipt_handle = str(parse_receipt_handle(given))
+        elif key in starts:
+            message.receipt_handle = str(_handle(popped, key, starts[key], message.queue_offset))
+            count = counts.get((key, message.queue_offset), counts.get((key, None), 0))
+            message.reconsume_times = count or message.reconsume_times
+        else:
+            raise RemotingCommandError(f"a popped message of queue {key.queue_id} is not in startOffsetInfo")
+        message.topic = target.topic
+        yield message
+
+
+def _handle(popped: PopResult, key: QueueOfPop, start_offset: int, queue_offset: int) -> ReceiptHandle:
+    header = popped.header
+    return ReceiptHandle(
+        start_offset=start_offset,
+        pop_time_ms=header.pop_time,
+        invisible_time_ms=header.invisible_time,
+        revive_queue_id=header.revive_qid,
+        mark=key.mark,
+        broker_name=popped.target.broker_name,
+        queue_id=key.queue_id,
+        queue_offset=queue_offset,
+    )
