@@ -56,6 +56,7 @@ from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 RECEIVED_AT_ONCE = 16
 _HELD_MS = 10_000  # a lost notification delays a message by this time at most
 _FAILURE_S = 1.0
+_NO_ROUTE_S = 0.1
 _TO_DEAD_LETTERS = -1  # a delay level
 
 T = TypeVar("T")
@@ -210,7 +211,7 @@ class AsyncSimpleConsumer:
             if messages or left_s <= 0:
                 return messages
             targets = self._targets()
-            await self._arrivals.wait(targets, min(left_s, _HELD_MS / 1000 if targets else _FAILURE_S))
+            await self._arrivals.wait(targets, min(left_s, _HELD_MS / 1000 if targets else _NO_ROUTE_S))
             self._check_running()
 
     async def messages(
