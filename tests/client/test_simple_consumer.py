@@ -101,6 +101,16 @@ async def test_waiting_is_one_notification_for_all_receives() -> None:
             one.cancel()
 
 
+async def test_a_new_filter_is_waited_with_at_once() -> None:
+    async with consuming() as (fake, consumer):
+        waiting = asyncio.ensure_future(consumer.receive())
+        await fake.asked_for(NotificationRequestHeader, 1)
+        await consumer.subscribe("T", "A || B")
+        notes = await fake.asked_for(NotificationRequestHeader, 2)
+        assert [note.exp for note in notes] == ["*", "A || B"]
+        waiting.cancel()
+
+
 async def test_messages_of_any_topic_end_a_wait_and_topics_get_their_turns() -> None:
     async with consuming("A", "B") as (fake, consumer):
         for topic in ("B", "A", "A", "B"):

@@ -153,7 +153,7 @@ class ConsumerOrderInfo:
         info = self.get(topic, group, queue_id)
         if info is None:
             return False
-        if info.offsets and (info.invisible_ms is None or info.invisible_ms <= 0):
+        if info.offsets and (info.invisible_ms is None or info.invisible_ms <= 0 < invisible_ms):
             info.invisible_ms = invisible_ms
             self.edits += 1
         return info.is_blocked(attempt_id, self._clock.now_ms())

@@ -42,6 +42,11 @@ class Arrivals:
         """A pop of the target returned messages."""
         self._in_vain.pop(target, None)
 
+    def drop(self, topic: str) -> None:
+        """Forget the notifications of a topic, because its filter has changed. Callers that wait look again."""
+        for target in [one for one in self._waiting if one.topic == topic]:
+            self._waiting.pop(target).cancel()
+
     async def wait(self, targets: Iterable[PopTarget], timeout_s: float) -> None:
         """Wait until a target may have messages, at most ``timeout_s``."""
         tasks = [self._task(target) for target in targets]

@@ -176,13 +176,15 @@ class AsyncSimpleConsumer:
         ``expression`` is ``*``, ``TagA || TagB``, or with ``SQL92`` a condition.
         """
         self._check_open()
-        self._client.subscribe(topic, expression, expression_type)
+        wanted = self._client.subscribe(topic, expression, expression_type)
+        self._arrivals.drop(wanted.topic or "")
         if self._running:
             await self._refresh()
 
     async def unsubscribe(self, topic: str) -> None:
         """Unsubscribe from a topic."""
         self._client.unsubscribe(topic)
+        self._arrivals.drop(wrap_namespace(self._config.namespace, topic))
         if self._running:
             await self._client.heartbeats.beat()
 
