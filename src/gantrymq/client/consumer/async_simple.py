@@ -15,51 +15,41 @@ Source: SimpleConsumerImpl of RocketMQ's gRPC client, DefaultMQPushConsumerImpl.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Self, Unpack
 
 from gantrymq.client.arguments import checks_arguments, number
 from gantrymq.client.background import BackgroundTasks, OnceTask
-from gantrymq.client.calls import Call
-from gantrymq.client.consumer import pop_calls
 from gantrymq.client.consumer.arrivals import Arrivals
 from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests, running_properties
-from gantrymq.client.consumer.group_calls import send_message_back
-from gantrymq.client.consumer.group_client import REQUEST_TIMEOUT_MS, GroupClient
+from gantrymq.client.consumer.group_client import GroupClient
 from gantrymq.client.consumer.pop_calls import INIT_MAX, INIT_MIN, MOST_POPPED, GroupPop, PopTarget
+from gantrymq.client.consumer.popping import HELD_MS, Popper
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.settings import MOST_INVISIBLE_MS, ConsumeFromWhere, SimpleConsumerConfig
 from gantrymq.client.consumer.subscription import TAG
 from gantrymq.client.keywords import SimpleConsumerSettings
 from gantrymq.client.logged_once import LoggedOnce
-from gantrymq.client.namespace import without_namespace, wrap_namespace
+from gantrymq.client.namespace import wrap_namespace
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.errors import (
     AlreadyStartedError,
     GantrymqError,
-    MQBrokerError,
     MQClientError,
     NoRouteError,
-    RemotingConnectError,
     RemotingError,
 )
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
-from gantrymq.model.receipt_handle import ReceiptHandle, parse_receipt_handle
+from gantrymq.model.receipt_handle import parse_receipt_handle
 from gantrymq.remoting.bodies.client import ConsumerRunningInfo
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
 RECEIVED_AT_ONCE = 16
-_HELD_MS = 10_000  # a lost notification delays a message by this time at most
 _FAILURE_S = 1.0
 _NO_ROUTE_S = 0.1
-_TO_DEAD_LETTERS = -1  # a delay level
-
-T = TypeVar("T")
 
 log = get_logger("gantrymq.client.consumer")
 
@@ -87,13 +77,13 @@ class AsyncSimpleConsumer:
         dispatcher = RequestDispatcher()
         self._client = GroupClient(config, "CONSUME_ACTIVELY", self._clock, dispatcher)
         is_first = config.consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-        self._rules = GroupPop(self._client.group, INIT_MIN if is_first else INIT_MAX, config.consume_orderly)
-        self._arrivals = Arrivals(self._has_messages)
-        self._attempts: dict[PopTarget, str] = {}
+        rules = GroupPop(self._client.group, INIT_MIN if is_first else INIT_MAX, config.consume_orderly)
+        self._tasks = BackgroundTasks()
+        self._popper = Popper(self._client, rules, config.max_reconsume_times, self._tasks)
+        self._arrivals = Arrivals(self._popper.has_messages)
         self._given_back: deque[tuple[float, ReceivedMessage]] = deque()
         self._next = 0
         self._told = LoggedOnce()
-        self._tasks = BackgroundTasks()
         self._closing = OnceTask(self._close)
         self._running = self._is_entered = False
         self._started_ms = 0
@@ -213,7 +203,7 @@ class AsyncSimpleConsumer:
             if messages or left_s <= 0:
                 return messages
             targets = self._targets()
-            await self._arrivals.wait(targets, min(left_s, _HELD_MS / 1000 if targets else _NO_ROUTE_S))
+            await self._arrivals.wait(targets, min(left_s, HELD_MS / 1000 if targets else _NO_ROUTE_S))
             self._check_running()
 
     async def messages(
@@ -251,17 +241,11 @@ class AsyncSimpleConsumer:
 
     async def ack(self, message: ReceivedMessage) -> None:
         """Acknowledge a message: the group does not get it again, unless its invisible time was over."""
-        handle = _handle_of(message)
-        topic = wrap_namespace(self._config.namespace, message.topic)
-        await self._ask(PopTarget(topic, handle.broker_name), pop_calls.ack(self._rules.group, topic, handle))
+        await self._popper.ack(message)
 
     async def change_invisible_duration(self, message: ReceivedMessage, invisible_ms: int) -> None:
         """Hide a message for ``invisible_ms`` from now on. It gets a new receipt handle; the old one is used up."""
-        handle = _handle_of(message)
-        topic = wrap_namespace(self._config.namespace, message.topic)
-        call = pop_calls.change_invisible_time(self._rules.group, topic, handle, invisible_ms)
-        renewed = await self._ask(PopTarget(topic, handle.broker_name), call)
-        message.receipt_handle = str(renewed)
+        await self._popper.change_invisible_time(message, invisible_ms)
 
     def give_back(self, messages: list[ReceivedMessage]) -> None:
         """Undo a receive whose caller was interrupted: the next one returns the messages, if they are hidden still."""
@@ -308,89 +292,19 @@ class AsyncSimpleConsumer:
             if self._arrivals.is_quiet(target):
                 continue
             try:
-                messages = await self._pop(target, max_messages, invisible_ms)
+                messages = await self._popper.pop(target, max_messages, invisible_ms)
             except GantrymqError as error:
                 failed.append(error)
                 if self._told.is_due(target, str(error)):
                     log.warning("a pop failed", topic=target.topic, broker=target.broker_name, reason=str(error))
                 continue
+            self._told.is_over(target)
             if messages:
+                self._arrivals.found(target)
                 return messages
         if targets and len(failed) == len(targets):
             raise failed[-1]
         return []
-
-    async def _pop(self, target: PopTarget, max_messages: int, invisible_ms: int) -> list[ReceivedMessage]:
-        wanted = self._client.subscriptions.get(target.topic)
-        if wanted is None:
-            return []
-        attempt = self._attempts.pop(target, None) or secrets.token_hex(16)
-        call = pop_calls.pop(self._rules, target, wanted, max_messages, invisible_ms, attempt)
-        try:
-            popped = await self._ask(target, call)
-        except BaseException:
-            self._attempts[target] = attempt  # the answer may be lost: with this id the next pop gets the messages
-            raise
-        self._told.is_over(target)
-        if popped is None:
-            return []
-        self._arrivals.found(target)
-        kept = []
-        for message in pop_calls.popped_messages(popped, self._config.max_decompressed_body_size):
-            message.topic = without_namespace(self._config.namespace, message.topic)
-            if wanted.tags_set and message.tags not in wanted.tags_set:  # the broker compares only hashes of tags
-                self._tasks.start(self._finish(message, is_dead=False))
-            elif 0 <= self._config.max_reconsume_times < message.reconsume_times:
-                self._tasks.start(self._finish(message, is_dead=True))
-            else:
-                kept.append(message)
-        return kept
-
-    async def _finish(self, message: ReceivedMessage, *, is_dead: bool) -> None:
-        """Acknowledge a message that no caller gets; first move it to the dead letters if ``is_dead``.
-
-        After an error it is delivered again.
-        """
-        topic = wrap_namespace(self._config.namespace, message.topic)
-        try:
-            if is_dead:
-                back = send_message_back(self._rules.group, message, topic, _TO_DEAD_LETTERS, 0)
-                await self._ask(PopTarget(topic, message.broker_name), back)
-            await self.ack(message)
-        except GantrymqError as error:
-            log.warning("a message was not finished", msg_id=message.msg_id, is_dead=is_dead, reason=str(error))
-
-    async def _has_messages(self, target: PopTarget) -> bool:
-        """Wait at the broker for messages of a target. After an error, wait here."""
-        wanted = self._client.subscriptions.get(target.topic)
-        if wanted is None:
-            return False
-        attempt = self._attempts.get(target) or secrets.token_hex(16)
-        call = pop_calls.notification(self._rules, target, wanted, _HELD_MS, attempt)
-        try:
-            return await self._ask(target, call, _HELD_MS + self._config.request_timeout_ms)
-        except GantrymqError as error:
-            log.info("a broker was not waited for", broker=target.broker_name, reason=str(error))
-            await asyncio.sleep(_FAILURE_S)
-            return False
-
-    async def _ask(self, target: PopTarget, call: Call[T], timeout_ms: int = REQUEST_TIMEOUT_MS) -> T:
-        """Send a request to a target's master."""
-        route = self._client.route(target.topic)
-        address = None if route is None else route.masters.get(target.broker_name)
-        if address is None:
-            route = await self._client.find_route(target.topic)
-            address = None if route is None else route.masters.get(target.broker_name)
-        if address is None:
-            raise NoRouteError(f"Broker[{target.broker_name}] master node does not exist")
-        try:
-            return await self._client.client.call(address, call, timeout_ms)
-        except (MQBrokerError, RemotingConnectError) as error:
-            self._client.heartbeats.renew(address)
-            if isinstance(error, RemotingConnectError):
-                with suppress(GantrymqError):
-                    await self._client.find_route(target.topic)
-            raise
 
     def _running_info(self) -> ConsumerRunningInfo:
         return ConsumerRunningInfo(
@@ -426,9 +340,3 @@ class AsyncSimpleConsumer:
                     except GantrymqError as error:
                         if self._told.is_due(topic, str(error)):
                             log.warning("the name servers do not answer", reason=str(error))
-
-
-def _handle_of(message: ReceivedMessage) -> ReceiptHandle:
-    if not message.receipt_handle:
-        raise MQClientError("the message has no receipt handle: no simple consumer received it")
-    return parse_receipt_handle(message.receipt_handle)
