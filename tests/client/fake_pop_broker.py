@@ -11,7 +11,14 @@ from gantrymq.format.properties import encode_properties
 from gantrymq.format.record import encode_record
 from gantrymq.model.host import Host
 from gantrymq.model.message import StoredMessage
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.client import (
+    MessageQueueAssignment,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+)
 from gantrymq.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
+from gantrymq.remoting.body import decode_body
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.header import CommandHeader
@@ -48,8 +55,8 @@ def popped(
 class FakePopBroker:
     """``waiting`` has the messages to pop by topic; ``asked`` the headers of the requests, by their class.
 
-    ``answer_pop`` replaces the answer to a pop. A NOTIFICATION is held until :meth:`arrive`, or answered at once where
-    ``has_always`` is set.
+    ``assigned`` is the answer to QUERY_ASSIGNMENT for T, and ``answer_pop`` replaces the answer to a pop. A
+    NOTIFICATION is held until :meth:`arrive`, or answered at once where ``has_always`` is set.
     """
 
     def __init__(self) -> None:
@@ -58,6 +65,10 @@ class FakePopBroker:
         self.has_always = False
         self.answer_pop: Callable[[RemotingCommand], RemotingCommand | None] | None = None
         self.topics = {"T"}
+        self.assigned: list[MessageQueueAssignment] | None = [
+            MessageQueueAssignment(message_queue=MessageQueue("T", "broker-a", -1), mode="POP")
+        ]
+        self.assignments: list[QueryAssignmentRequestBody] = []
         self.address = ""
         self._arrivals: dict[str, asyncio.Event] = {}
         self._server = RemotingServer(
@@ -66,6 +77,7 @@ class FakePopBroker:
                     RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
                     RequestCode.HEART_BEAT: lambda channel, request: request.response(ResponseCode.SUCCESS),
                     RequestCode.UNREGISTER_CLIENT: lambda channel, request: request.response(ResponseCode.SUCCESS),
+                    RequestCode.QUERY_ASSIGNMENT: self._assign,
                     RequestCode.POP_MESSAGE: self._pop,
                     RequestCode.NOTIFICATION: self._notify,
                     RequestCode.ACK_MESSAGE: self._accept(AckMessageRequestHeader),
@@ -118,6 +130,12 @@ class FakePopBroker:
             broker_datas=[BrokerData(cluster="c", broker_name="broker-a", broker_addrs={0: self.address})],
         )
         return request.response(ResponseCode.SUCCESS, body=route.encode())
+
+    def _assign(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        asked = decode_body(QueryAssignmentRequestBody, request.body)
+        self.assignments.append(asked)
+        body = QueryAssignmentResponseBody(message_queue_assignments=self.assigned if asked.topic == "T" else [])
+        return request.response(ResponseCode.SUCCESS, body=body.encode())
 
     def _pop(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = self._note(request, PopMessageRequestHeader)

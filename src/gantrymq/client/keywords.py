@@ -87,6 +87,10 @@ class PushConsumerSettings(ConsumerSettings, total=False):
     consume_timeout_minutes: int
     await_termination_ms_when_shutdown: int
     pull_time_delay_ms_when_exception: int
+    client_rebalance: bool
+    pop_invisible_time_ms: int
+    pop_batch_nums: int
+    pop_threshold_for_queue: int
 
 
 class LitePullConsumerSettings(ConsumerSettings, total=False):

@@ -27,12 +27,15 @@ from gantrymq.client.consumer.listeners import ConcurrentListener, MessageQueueL
 from gantrymq.client.consumer.member import Division, GroupMember
 from gantrymq.client.consumer.offsets import offset_store
 from gantrymq.client.consumer.orderly import WITHOUT_END, OrderlyConsumption
+from gantrymq.client.consumer.pop_calls import INIT_MAX, INIT_MIN, GroupPop
+from gantrymq.client.consumer.pop_push import PopQueues
+from gantrymq.client.consumer.popping import Popper
 from gantrymq.client.consumer.process_queue import FlowLimits, ProcessQueue
 from gantrymq.client.consumer.pulling import Puller, PullOwner
 from gantrymq.client.consumer.rebalance import Rebalancing
 from gantrymq.client.consumer.received import ReceivedMessage, restore_topic
 from gantrymq.client.consumer.send_back import SendBack
-from gantrymq.client.consumer.settings import PushConsumerConfig
+from gantrymq.client.consumer.settings import ConsumeFromWhere, PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.consumer.subscription import TAG
 from gantrymq.client.keywords import PushConsumerSettings
@@ -42,10 +45,12 @@ from gantrymq.errors import AlreadyStartedError, MQClientError
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from gantrymq.remoting.body import keyed
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
 MAX_RECONSUME_TIMES = 16  # maxReconsumeTimes -1 of a concurrent listener
 BROKER_SUSPEND_MAX_TIME_MS = 15_000
+_POP = "POP"  # the mode of an assignment
 _IDLE_LOOK_SECONDS = 0.02
 _IDLE_WITHIN_SECONDS = 10.0
 
@@ -78,10 +83,10 @@ class AsyncPushConsumer:
         self._offsets = offset_store(self._member)
         self._statistics = ConsumerStatistics()
         self._rebalancing = Rebalancing(
-            self._member, self._member.topics, self._member.divide, self._take_over, self._keep_topics
+            self._member, self._member.topics, self._divide, self._take_over, self._keep_topics
         )
         self._queues_changed: MessageQueueListener | None = None
-        self._tasks = BackgroundTasks()
+        self._tasks, self._settling = BackgroundTasks(), BackgroundTasks()
         self._make: tuple[_Make, bool] | None = None
         self._work: _Work | None = None
         self._closing = OnceTask(self._close)
@@ -203,6 +208,8 @@ class AsyncPushConsumer:
     async def _close(self) -> None:
         await self._tasks.close()
         if self._work is not None:
+            if self._work.pops is not None:
+                await self._work.pops.close()
             await self._work.assigned.close()
             try:
                 await self._work.consumption.close()
@@ -213,6 +220,8 @@ class AsyncPushConsumer:
             await self._work.consumption.close_excused()
             after = self._offsets.table()
             await self._offsets.persist_at_last([queue for queue in after if after[queue] != before.get(queue)])
+            await self._settling.drain(self._config.await_termination_ms_when_shutdown / 1000)
+            await self._settling.close()
             await self._work.assigned.unlock()
             await self._work.send_back.close()
         await self._member.close()
@@ -239,10 +248,12 @@ class AsyncPushConsumer:
     # State
 
     def assignment(self) -> list[MessageQueue]:
-        """The assigned queues, including those of the retry topic."""
+        """The assigned queues, including those of the retry topic. Number -1 means all queues of a broker, popped."""
         if self._work is None:
             return []
-        return sorted(self._member.shown(queue) for queue, one in self._work.assigned.table.items() if not one.dropped)
+        pulled = [queue for queue, one in self._work.assigned.table.items() if not one.dropped]
+        popped = [] if self._work.pops is None else self._work.pops.queues()
+        return sorted(map(self._member.shown, pulled + popped))
 
     def offsets(self) -> dict[MessageQueue, int]:
         """The offset up to which each queue is consumed. Persisted every ``persist_consumer_offset_interval_ms``."""
@@ -284,7 +295,19 @@ class AsyncPushConsumer:
             failure_ms=self._config.pull_time_delay_ms_when_exception,
         )  # fmt: skip
         assigned = AssignedQueues(self._member, self._offsets, locks, puller.run, self._share_changed)
-        return _Work(assigned, make(consume_context, locks), locks, send_back)
+        consumption = make(consume_context, locks)
+        return _Work(assigned, consumption, locks, send_back, self._pops(consumption, most))
+
+    def _pops(self, consumption: Consumption, max_reconsume_times: int) -> PopQueues | None:
+        """The queues to pop, if brokers assign queues: only those of a concurrent listener, as in RocketMQ."""
+        if self._config.client_rebalance or not self._member.is_clustering:
+            return None
+        if not isinstance(consumption, ConcurrentConsumption):
+            return None
+        is_last = self._config.consume_from_where is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+        rules = GroupPop(self._member.group, INIT_MAX if is_last else INIT_MIN)
+        popper = Popper(self._member, rules, max_reconsume_times, self._settling)
+        return PopQueues(popper, consumption, self._config, self._settling, lambda: not self._suspended)
 
     async def _divide_once(self) -> None:
         """Run the first division as a background task, so that a close ends it before it releases the locks."""
@@ -328,12 +351,30 @@ class AsyncPushConsumer:
         await self._member.heartbeats.beat()
         self._rebalancing.wanted.set()
 
+    async def _divide(self, topic: str) -> Division | None:
+        """The queues of a topic to pull. Those that brokers let this member pop are popped from now on."""
+        if self._work is None or self._work.pops is None:
+            return await self._member.divide(topic)
+        given = await self._member.assignments(topic)
+        if given is None:
+            return None
+        by_mode: dict[bool, set[MessageQueue]] = {False: set(), True: set()}
+        for one in given:
+            if one.message_queue is not None:
+                by_mode[one.mode == _POP].add(one.message_queue)
+        every = tuple(sorted(self._member.queues(topic)))
+        if self._work.pops.take_over(topic, by_mode[True]):
+            await self._share_changed(Division(topic, every, frozenset(by_mode[True])))
+        return Division(topic, every, frozenset(by_mode[False]))
+
     async def _take_over(self, division: Division) -> bool:
         return self._work is None or await self._work.assigned.take_over(division)
 
     async def _keep_topics(self, topics: set[str]) -> None:
         if self._work is not None:
             await self._work.assigned.keep_topics(topics)
+            if self._work.pops is not None:
+                self._work.pops.keep_topics(topics)
 
     async def _share_changed(self, division: Division) -> None:
         self._member.renew(division.topic)
@@ -417,16 +458,25 @@ class AsyncPushConsumer:
             "PROP_CONSUMEORDERLY": str(is_orderly).lower(),
             "PROP_THREADPOOL_CORE_SIZE": str(self._config.consume_thread_max),
         }
-        return running_info(self._member, self._held(), self._offsets, self._statistics, self._started_ms, extra)
+        info = running_info(self._member, self._held(), self._offsets, self._statistics, self._started_ms, extra)
+        if self._work is not None and self._work.pops is not None:
+            info.mq_pop_table = keyed(self._work.pops.infos())
+        return info
 
 
 class _Work:
     """The parts of a consumer that exist only after its start."""
 
     def __init__(
-        self, assigned: AssignedQueues, consumption: Consumption, locks: QueueLocks | None, send_back: SendBack
+        self,
+        assigned: AssignedQueues,
+        consumption: Consumption,
+        locks: QueueLocks | None,
+        send_back: SendBack,
+        pops: PopQueues | None,
     ) -> None:
-        self.assigned, self.consumption, self.locks, self.send_back = assigned, consumption, locks, send_back
+        self.assigned, self.consumption, self.locks = assigned, consumption, locks
+        self.send_back, self.pops = send_back, pops
 
 
 async def _done(work: Awaitable[object]) -> None:

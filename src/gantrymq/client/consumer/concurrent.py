@@ -6,7 +6,7 @@ Source: ConsumeMessageConcurrentlyService.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from gantrymq.client.consumer.consumption import (
     ConsumeContext,
@@ -26,6 +26,12 @@ from gantrymq.clock import monotonic_ms
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult
+
+SettlePopped = Callable[[list[ReceivedMessage], int, int | None], None]
+"""Settles a batch of popped messages: the first so many are consumed, the others come again after a delay level.
+
+None as the delay level: the messages are visible again, and nothing is to be done. Thread rule: any thread.
+"""
 
 AGAIN_SECONDS = 5.0  # delay before a message that could not be sent back is consumed again
 _EXPIRED_AT_ONCE = 16
@@ -52,6 +58,12 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
         size = self._context.config.consume_message_batch_max_size
         for begin in range(0, len(messages), size):
             self._submit(queue, messages[begin : begin + size])
+
+    def deliver_popped(self, topic: str, messages: list[ReceivedMessage], settle: SettlePopped) -> None:
+        """Cut popped messages into batches and pass them to the listener. Each is settled by itself."""
+        size = self._context.config.consume_message_batch_max_size
+        for begin in range(0, len(messages), size):
+            self._submit_popped(topic, messages[begin : begin + size], settle)
 
     async def directly(self, message: ReceivedMessage) -> ConsumeMessageDirectlyResult:
         """Pass one message to the listener on behalf of an administrator."""
@@ -99,6 +111,25 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
 
         self._listening.submit(batch, context, begin, done)
 
+    def _submit_popped(self, topic: str, batch: list[ReceivedMessage], settle: SettlePopped) -> None:
+        first = batch[0]
+        context = ConsumeConcurrentlyContext(MessageQueue(first.topic, first.broker_name, first.queue_id))
+        since_s, clock = self._context.member.clock.monotonic_s(), self._context.member.clock
+        invisible_s = self._context.config.pop_invisible_time_ms / 1000
+
+        def begin() -> bool:
+            if clock.monotonic_s() - since_s >= invisible_s:
+                settle(batch, 0, None)
+                return False
+            self._context.begin(batch)
+            return True
+
+        def done(status: ConsumeConcurrentlyStatus | None, error: BaseException | None) -> None:
+            succeeded = self._count(topic, batch, context, status, error)
+            settle(batch, succeeded, context.delay_level_when_next_consume)
+
+        self._listening.submit(batch, context, begin, done)
+
     def _done(
         self,
         queue: ProcessQueue,
@@ -107,13 +138,7 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
         status: ConsumeConcurrentlyStatus | None,
         error: BaseException | None,
     ) -> None:
-        if error is not None:
-            log_failure(batch, error)
-        if error is not None or status is ConsumeConcurrentlyStatus.RECONSUME_LATER:
-            succeeded = 0
-        else:
-            succeeded = len(batch) if context.ack_index is None else max(0, min(context.ack_index + 1, len(batch)))
-        self._context.count(queue, batch, succeeded)
+        succeeded = self._count(queue.queue.topic, batch, context, status, error)
         if queue.dropped:
             log.info("a queue was released while a listener was running", queue=str(queue.queue))
         elif succeeded == len(batch):
@@ -123,6 +148,24 @@ class ConcurrentConsumption(ConsumptionByListener[ConsumeConcurrentlyContext, Co
             self._settle(queue, batch)
         elif not self._ending.is_set():  # while closing, the message is delivered again anyway
             self._tasks.start(self._send_back(queue, batch, succeeded, context.delay_level_when_next_consume))
+
+    def _count(
+        self,
+        topic: str,
+        batch: list[ReceivedMessage],
+        context: ConsumeConcurrentlyContext,
+        status: ConsumeConcurrentlyStatus | None,
+        error: BaseException | None,
+    ) -> int:
+        """Count the result of a listener call. Returns how many messages of the batch it has consumed."""
+        if error is not None:
+            log_failure(batch, error)
+        if error is not None or status is ConsumeConcurrentlyStatus.RECONSUME_LATER:
+            succeeded = 0
+        else:
+            succeeded = len(batch) if context.ack_index is None else max(0, min(context.ack_index + 1, len(batch)))
+        self._context.count(topic, batch, succeeded)
+        return succeeded
 
     async def _send_back(
         self, queue: ProcessQueue, batch: list[ReceivedMessage], succeeded: int, delay_level: int

@@ -53,12 +53,12 @@ class ConsumeContext:
             restore_topic(message, self.member.retry_topic, self.member.config.namespace)
             message.consume_start_ms, message.in_listener_since_ms = now_ms, since_ms
 
-    def count(self, queue: ProcessQueue, messages: list[ReceivedMessage], succeeded: int) -> None:
+    def count(self, topic: str, messages: list[ReceivedMessage], succeeded: int) -> None:
         """Count the result of a listener call."""
         now_ms = monotonic_ms(self.member.clock)
         took_ms = _took_ms(self.member.clock, messages[0])
         failed = len(messages) - succeeded
-        self.statistics.consumed(queue.queue.topic, succeeded, failed, took_ms, now_ms)
+        self.statistics.consumed(topic, succeeded, failed, took_ms, now_ms)
 
 
 def _took_ms(clock: Clock, message: ReceivedMessage) -> int:

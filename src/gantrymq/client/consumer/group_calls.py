@@ -16,6 +16,9 @@ from gantrymq.remoting.bodies.client import (
     GetConsumerListByGroupResponseBody,
     LockBatchRequestBody,
     LockBatchResponseBody,
+    MessageQueueAssignment,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
     SubscriptionData,
     UnlockBatchRequestBody,
 )
@@ -45,6 +48,21 @@ def consumer_ids(group: str) -> Call[list[str]]:
             decode_body(GetConsumerListByGroupResponseBody, success(response, address).body).consumer_id_list
         ),
     )
+
+
+def query_assignment(
+    group: str, topic: str, client_id: str, strategy: str, message_model: str
+) -> Call[list[MessageQueueAssignment] | None]:
+    """QUERY_ASSIGNMENT: the queues that the broker assigns to this client. None: the client keeps what it has."""
+    body = QueryAssignmentRequestBody(
+        topic=topic, consumer_group=group, client_id=client_id, strategy_name=strategy, message_model=message_model
+    )
+
+    def read(response: RemotingCommand, address: str) -> list[MessageQueueAssignment] | None:
+        answer = decode_body(QueryAssignmentResponseBody, success(response, address).body)
+        return answer.message_queue_assignments
+
+    return Call(lambda: RemotingCommand(RequestCode.QUERY_ASSIGNMENT, body=body.encode()), read)
 
 
 def check_client(client_id: str, group: str, wanted: SubscriptionData) -> Call[None]:

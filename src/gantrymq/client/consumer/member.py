@@ -9,15 +9,20 @@ import asyncio
 import random
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
-from gantrymq.client.consumer.group_calls import consumer_ids
+from gantrymq.client.calls import Call
+from gantrymq.client.consumer.group_calls import consumer_ids, query_assignment
 from gantrymq.client.consumer.group_client import GroupClient
 from gantrymq.client.consumer.settings import ConsumerConfig, MessageModel
 from gantrymq.client.namespace import RETRY_PREFIX, wrap_namespace
 from gantrymq.clock import Clock
 from gantrymq.errors import MQBrokerError, MQClientError, RemotingError
 from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.client import MessageQueueAssignment
 from gantrymq.remoting.transport.channel import ChannelHandler
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +76,32 @@ class GroupMember(GroupClient):
         share = self.config.allocate_message_queue_strategy.allocate(self.client_id, queues, clients)
         return Division(topic, queues, frozenset(share))
 
+    async def assignments(self, topic: str) -> list[MessageQueueAssignment] | None:
+        """The queues of a topic that a broker assigns to this member. None if it does not know.
+
+        Raises RemotingError or MQBrokerError.
+        """
+        strategy = self.config.allocate_message_queue_strategy.name
+        call = query_assignment(self.group, topic, self.client_id, strategy, self.config.message_model.value)
+        return await self._ask_any(topic, call)
+
     async def _consumer_ids(self, topic: str) -> list[str]:
-        route = self._routes[topic]
-        addresses = list(route.brokers.values())
+        return await self._ask_any(topic, consumer_ids(self.group)) or []
+
+    async def _ask_any(self, topic: str, call: Call[T]) -> T | None:
+        """The answer of the first broker of a topic that gives one. None if the topic has no brokers."""
+        route = self.route(topic)
+        addresses = list(route.brokers.values()) if route is not None else []
         random.shuffle(addresses)
         failed: Exception | None = None
         for address in addresses:
             try:
-                return await self.client.call(address, consumer_ids(self.group))
+                return await self.client.call(address, call)
             except (RemotingError, MQBrokerError) as error:
                 failed = error
         if failed is not None:
             raise failed
-        return []
+        return None
 
 
 async def wait_or_timeout(event: asyncio.Event, timeout_s: float) -> None:

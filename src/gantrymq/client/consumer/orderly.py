@@ -154,7 +154,7 @@ class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrd
     ) -> int:
         pause_ms, offset = 0, -1
         failed = status is _SUSPEND or (status is ConsumeOrderlyStatus.ROLLBACK and not context.auto_commit)
-        self._context.count(queue, batch, 0 if failed else len(batch))
+        self._context.count(queue.queue.topic, batch, 0 if failed else len(batch))
         if status is _SUSPEND:
             if await self._comes_again(batch):
                 queue.give_back(batch)

@@ -47,10 +47,11 @@ _NOTHING = (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT, ResponseC
 
 
 class PopTarget(NamedTuple):
-    """All queues of a topic at one broker, and of the retry topic that belongs to the group and the topic."""
+    """A queue of a topic, or all of them at one broker, and those of the retry topic of the group and the topic."""
 
     topic: str
     broker_name: str
+    queue_id: int = ALL_QUEUES
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def pop(
     header = PopMessageRequestHeader(
         consumer_group=rules.group,
         topic=target.topic,
-        queue_id=ALL_QUEUES,
+        queue_id=target.queue_id,
         max_msg_nums=max_messages,
         invisible_time=invisible_ms,
         init_mode=rules.init_mode,
@@ -110,7 +111,7 @@ def notification(
     header = NotificationRequestHeader(
         consumer_group=rules.group,
         topic=target.topic,
-        queue_id=ALL_QUEUES,
+        queue_id=target.queue_id,
         poll_time=poll_ms,
         order=rules.order,
         attempt_id=attempt_id if rules.order else None,

@@ -64,9 +64,9 @@ class Popper:
         for message in pop_calls.popped_messages(popped, self._client.config.max_decompressed_body_size):
             message.topic = without_namespace(self._client.config.namespace, message.topic)
             if wanted.tags_set and message.tags not in wanted.tags_set:  # the broker compares only hashes of tags
-                self._tasks.start(self._finish(message, is_dead=False))
+                self._tasks.start(self.finish(message, is_dead=False))
             elif 0 <= self._max_reconsume_times < message.reconsume_times:
-                self._tasks.start(self._finish(message, is_dead=True))
+                self._tasks.start(self.finish(message, is_dead=True))
             else:
                 kept.append(message)
         return kept
@@ -97,7 +97,7 @@ class Popper:
         renewed = await self._ask(PopTarget(topic, handle.broker_name), call)
         message.receipt_handle = str(renewed)
 
-    async def _finish(self, message: ReceivedMessage, *, is_dead: bool) -> None:
+    async def finish(self, message: ReceivedMessage, *, is_dead: bool) -> None:
         """Acknowledge a message that no caller gets; first move it to the dead letters if ``is_dead``.
 
         After an error it is delivered again.

@@ -114,7 +114,8 @@ class PushConsumerConfig(ConsumerConfig):
     """A push consumer's settings.
 
     ``max_reconsume_times`` -1 means 16 for a concurrent listener and unlimited for an orderly one.
-    ``await_termination_ms_when_shutdown`` is the longest time that a close waits for listeners.
+    ``await_termination_ms_when_shutdown`` is the longest time that a close waits for listeners. Without
+    ``client_rebalance`` the brokers assign queues to a concurrent listener, to be pulled or popped.
     """
 
     consume_thread_max: int = key("consumeThreadMax", 20, least=1, most=1000)
@@ -131,6 +132,10 @@ class PushConsumerConfig(ConsumerConfig):
     consume_timeout_minutes: int = key("consumeTimeout", 15, least=1)
     await_termination_ms_when_shutdown: int = key("awaitTerminationMillisWhenShutdown", 10_000, least=0, most=LONG_MAX)
     pull_time_delay_ms_when_exception: int = key("pullTimeDelayMillsWhenException", 3000, least=0, most=LONG_MAX)
+    client_rebalance: bool = key("clientRebalance", True)
+    pop_invisible_time_ms: int = key("popInvisibleTime", 60_000, least=5_000, most=300_000)
+    pop_batch_nums: int = key("popBatchNums", 32, least=1, most=32)
+    pop_threshold_for_queue: int = key("popThresholdForQueue", 96, least=1, most=65_535)
 
     def __post_init__(self) -> None:
         super(PushConsumerConfig, self).__post_init__()
