@@ -5,6 +5,7 @@ Source: MQClientInstance.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeVar
 
 from gantrymq.client.async_client import AsyncClient
@@ -144,9 +145,7 @@ class GroupClient:
         route = self._routes.get(topic)
         if route is not None:
             brokers = {name: one for name, one in route.brokers.items() if one != address}
-            self._routes[topic] = TopicRoute(
-                topic, route.publish, route.subscribe, route.masters, brokers, route.addresses
-            )
+            self._routes[topic] = replace(route, brokers=brokers)
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The readable queues of a topic; empty if it has no route."""
