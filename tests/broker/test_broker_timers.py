@@ -9,7 +9,8 @@ import pytest
 from broker_cases import BrokerCase, StartBroker, messages_of
 
 from gantrymq.clock import ManualClock
-from gantrymq.format.timer import RecallHandle, decode_recall_handle, decode_timer_checkpoint, encode_recall_handle
+from gantrymq.format.recall_handle import RecallHandle, decode_recall_handle, encode_recall_handle
+from gantrymq.format.timer import decode_timer_checkpoint
 from gantrymq.model import fastjson
 from gantrymq.remoting.bodies.topic import KVTable
 from gantrymq.remoting.body import decode_body

@@ -6,11 +6,12 @@ import json
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from gantrymq import PullClient
+from gantrymq import Message, Producer, PullClient
 from gantrymq.errors import MQClientError, RemotingError
 from gantrymq.model.message import StoredMessage
 
@@ -72,6 +73,25 @@ def test_the_real_producers_timers_are_delivered_and_recalled(tmp_path: Path) ->
         assert "0" not in {message.body.decode() for message in found}
         assert len(found) == 20
         check_on_time(found)
+
+
+@pytest.mark.slow
+def test_our_producer_sends_timers_to_the_real_broker_and_recalls_them(tmp_path: Path) -> None:
+    with JavaCluster(tmp_path / "store", SETTINGS) as cluster, Producer(cluster.namesrv) as producer:
+        at = datetime.now(UTC) + timedelta(seconds=4)
+        recalled = producer.send(Message("T", b"recalled", delay_ms=6_000))
+        assert recalled.recall_handle is not None
+        assert producer.recall("T", recalled.recall_handle) == recalled.msg_id
+        sent = [
+            producer.send(Message("T", b"delay", delay_ms=2_000)),
+            producer.send(Message("T", b"datetime", deliver_at=at)),
+            producer.send(Message("T", b"after", deliver_at=time.time_ns() // 1_000_000 + 8_000)),
+        ]
+        assert all(one.recall_handle for one in sent)
+        found = {one.body: one for one in received(cluster.namesrv, {"delay", "datetime", "after"})}
+        assert set(found) == {b"delay", b"datetime", b"after"}
+        assert found[b"datetime"].store_timestamp_ms >= at.timestamp() * 1000
+        assert found[b"delay"].store_timestamp_ms >= found[b"delay"].born_timestamp_ms + 2_000
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gantrymq.format.recall_handle import RecallHandle, decode_recall_handle, encode_recall_handle
 from gantrymq.format.timer import (
     MAGIC_DEFAULT,
     MAGIC_DELETE,
@@ -15,15 +16,12 @@ from gantrymq.format.timer import (
     TIMER_UNIT_DTYPE,
     TIMER_UNIT_SIZE,
     WHEEL_SIZE,
-    RecallHandle,
     Slot,
     TimerCheckpoint,
     TimerUnit,
-    decode_recall_handle,
     decode_slot,
     decode_timer_checkpoint,
     decode_unit,
-    encode_recall_handle,
     encode_slot,
     encode_timer_blank,
     encode_timer_checkpoint,

@@ -176,6 +176,7 @@ _RULES: dict[str, Rule] = {
     "client_id": text,
     "msg_id": text,
     "unique_key": text,
+    "recall_handle": text,
     "key": text,
     "namespace": text,
     "value": text,

@@ -19,12 +19,12 @@ from weakref import finalize
 from gantrymq.client.arguments import checked, is_queue
 from gantrymq.client.async_client import AsyncClient
 from gantrymq.client.background import OnceTask
-from gantrymq.client.calls import Call
+from gantrymq.client.calls import Call, recall_message
 from gantrymq.client.fault import MQFaultStrategy
 from gantrymq.client.heartbeats import Heartbeats
 from gantrymq.client.keywords import ProducerSettings
 from gantrymq.client.loop_thread import end_when_dropped
-from gantrymq.client.namespace import wrap_namespace
+from gantrymq.client.namespace import DLQ_PREFIX, RETRY_PREFIX, wrap_namespace
 from gantrymq.client.outgoing import OutgoingMessage, prepare, prepare_batch
 from gantrymq.client.publish_routes import PublishRoutes
 from gantrymq.client.routes import TopicRoute
@@ -34,6 +34,7 @@ from gantrymq.client.settings import ProducerConfig
 from gantrymq.client.unique_id import UniqueIds
 from gantrymq.clock import Clock, SystemClock, monotonic_ms
 from gantrymq.errors import MQBrokerError, MQClientError, RemotingError, RemotingTooMuchRequestError
+from gantrymq.format.recall_handle import decode_recall_handle
 from gantrymq.model.message import Message, is_of_bytes
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import HeartbeatData, ProducerData
@@ -163,6 +164,26 @@ class AsyncProducer:
         await self.deliver_oneway(self.prepare(message), queue)
 
     @checked
+    async def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
+        """Prevent the delivery of a timer message that is not due yet. Returns its ``msg_id``.
+
+        ``recall_handle`` is in the result of the message's send. The broker must have ``recallMessageEnable=true``.
+        Raises MQBrokerError if the broker refuses, also if the message is due already.
+        """
+        self._check_open()
+        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            raise MQClientError(f"topic={topic!r} is not allowed: no message of a retry topic can be recalled")
+        try:
+            broker_name = decode_recall_handle(recall_handle).broker_name
+        except ValueError as error:
+            raise MQClientError(f"recall_handle={recall_handle!r:.200} is not allowed: {error}") from error
+        wait_ms = self._config.send_msg_timeout_ms if timeout_ms is None else timeout_ms
+        full = self._full(topic)
+        route = await self._routes.find(full, wait_ms)
+        call = recall_message(self._config.producer_group, full, recall_handle, broker_name)
+        return await self._client.call(master_of(route, broker_name), call, wait_ms)
+
+    @checked
     async def flush(self, timeout_ms: int | None = None) -> None:
         """Wait until no send is under way. Each send reports its own result.
 
@@ -222,7 +243,7 @@ class AsyncProducer:
         chosen = given or self._fault.select(route.publish, None, monotonic_ms(self._clock))
         request = outgoing.request(self._config, chosen, self._clock.now_ms())
         try:
-            await self._client.tell(master_of(route, chosen), request)
+            await self._client.tell(master_of(route, chosen.broker_name), request)
         except (RemotingError, MQClientError):
             self._routes.forget(outgoing.topic)
             raise
@@ -284,7 +305,7 @@ class AsyncProducer:
             lambda response, address: read_send_result(response, address, queue, outgoing.ids),
         )
         try:
-            result = await self._client.call(master_of(route, queue), call, timeout_ms)
+            result = await self._client.call(master_of(route, queue.broker_name), call, timeout_ms)
             failed = False
             return result
         except (RemotingError, MQClientError):
@@ -353,9 +374,9 @@ def _of_topic(queue: MessageQueue | None, full_topic: str, namespace: str) -> Me
     return queue
 
 
-def master_of(route: TopicRoute, queue: MessageQueue) -> str:
-    """The address of a queue's broker; raises MQClientError."""
-    address = route.masters.get(queue.broker_name)
+def master_of(route: TopicRoute, broker_name: str) -> str:
+    """The address of a broker's master; raises MQClientError."""
+    address = route.masters.get(broker_name)
     if address is None:
-        raise MQClientError(f"The broker[{queue.broker_name}] not exist")
+        raise MQClientError(f"The broker[{broker_name}] not exist")
     return address

@@ -27,6 +27,7 @@ from gantrymq.remoting.headers.offset import (
     SearchOffsetResponseHeader,
 )
 from gantrymq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from gantrymq.remoting.headers.send import RecallMessageRequestHeader, RecallMessageResponseHeader
 
 # This group exists on every broker, even where groups are not created automatically, and no consumer uses it.
 TOOLS_CONSUMER_GROUP = "TOOLS_CONSUMER"
@@ -142,6 +143,17 @@ def search_offset(queue: MessageQueue, timestamp_ms: int) -> Call[int]:
             )
         ),
         lambda response, address: success(response, address).read(SearchOffsetResponseHeader).offset,
+    )
+
+
+def recall_message(group: str, topic: str, recall_handle: str, broker_name: str) -> Call[str]:
+    """RECALL_MESSAGE: take a timer message back. The answer is its unique key."""
+    header = RecallMessageRequestHeader(
+        producer_group=group, topic=topic, recall_handle=recall_handle, bname=broker_name
+    )
+    return Call(
+        lambda: RemotingCommand.request(header),
+        lambda response, address: success(response, address).read(RecallMessageResponseHeader).msg_id,
     )
 
 

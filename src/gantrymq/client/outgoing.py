@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from gantrymq.client.compression import compress
 from gantrymq.client.namespace import RETRY_PREFIX, wrap_namespace
@@ -17,7 +19,7 @@ from gantrymq.client.settings import ProducerConfig
 from gantrymq.errors import MQClientError
 from gantrymq.format.properties import encode_properties
 from gantrymq.model import flags
-from gantrymq.model.java import INT_MAX, NOT_UTF8, decode_utf8, is_utf8
+from gantrymq.model.java import INT_MAX, LONG_MAX, NOT_UTF8, decode_utf8, is_utf8
 from gantrymq.model.message import (
     LOOPBACK,
     PROPERTY_DELAY,
@@ -27,8 +29,11 @@ from gantrymq.model.message import (
     PROPERTY_MAX_RECONSUME_TIMES,
     PROPERTY_RECONSUME_TIME,
     PROPERTY_TAGS,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
+    TIMER_PROPERTIES,
     Message,
     is_of_bytes,
     is_one_text,
@@ -148,6 +153,7 @@ def _check_text(what: str, text: str) -> None:
 
 def _check_numbers(message: Message, config: ProducerConfig) -> None:
     level, times = message.delay_level, message.reconsume_times
+    _check_timer(message)
     if not _is_whole(level) or not 0 <= level <= config.max_delay_level:
         raise MQClientError(f"delay_level={level!r} is not allowed: {_levels(config)}")
     if not _is_whole(message.flag) or not -INT_MAX - 1 <= message.flag <= INT_MAX:
@@ -158,6 +164,36 @@ def _check_numbers(message: Message, config: ProducerConfig) -> None:
         raise MQClientError(f"sys_flag={message.sys_flag!r} is not allowed: only bits of compression, or 0")
     if not isinstance(message.wait_store_msg_ok, bool):
         raise MQClientError(f"wait_store_msg_ok={message.wait_store_msg_ok!r} is not allowed: True or False")
+
+
+def _check_timer(message: Message) -> None:
+    delay_ms, deliver_at = message.delay_ms, message.deliver_at
+    if not _is_whole(delay_ms) or not 0 <= delay_ms <= LONG_MAX:
+        raise MQClientError(f"delay_ms={delay_ms!r} is not allowed: a whole number of milliseconds from 0")
+    if deliver_at is not None:
+        _deliver_ms(deliver_at)
+    if bool(message.delay_level) + bool(delay_ms) + (deliver_at is not None) > 1:
+        raise MQClientError("a message has one of delay_level, delay_ms and deliver_at")
+
+
+def is_delayed(message: Message) -> bool:
+    """Whether a message asks to be delivered later than at once."""
+    asks = message.delay_level or message.delay_ms or message.deliver_at is not None
+    return bool(asks) or any(name in message.properties for name in (PROPERTY_DELAY, *TIMER_PROPERTIES))
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _deliver_ms(deliver_at: datetime | int) -> int:
+    """Milliseconds since the epoch, rounded up, so that no message is early. Raises MQClientError."""
+    if isinstance(deliver_at, datetime):
+        with suppress(OverflowError):  # of a local time in the year 1 or 9999
+            return max(-((_EPOCH - deliver_at.astimezone(UTC)) // timedelta(milliseconds=1)), 0)
+    elif _is_whole(deliver_at) and 0 <= deliver_at <= LONG_MAX:
+        return deliver_at
+    allowed = "a datetime, or a whole number of milliseconds since the epoch"
+    raise MQClientError(f"deliver_at={deliver_at!r} is not allowed: {allowed}")
 
 
 def _is_whole(value: object) -> bool:
@@ -267,7 +303,7 @@ def _check_batched(first: Message, message: Message) -> None:
         raise MQClientError("The topic of the messages in one batch should be the same")
     if message.wait_store_msg_ok != first.wait_store_msg_ok:
         raise MQClientError("The waitStoreMsgOK of the messages in one batch should the same")
-    if message.delay_level > 0 or PROPERTY_DELAY in message.properties:
+    if is_delayed(message):
         raise MQClientError("TimeDelayLevel is not supported for batching")
     if message.sys_flag:
         raise MQClientError("sys_flag is not supported for batching: bodies are stored as they are")
@@ -283,6 +319,10 @@ def _properties(message: Message, unique_id: str, config: ProducerConfig) -> dic
         properties[PROPERTY_KEYS] = " ".join(message.keys)
     if message.delay_level:
         properties[PROPERTY_DELAY] = str(message.delay_level)
+    if message.delay_ms:
+        properties[PROPERTY_TIMER_DELAY_MS] = str(message.delay_ms)
+    if message.deliver_at is not None:
+        properties[PROPERTY_TIMER_DELIVER_MS] = str(_deliver_ms(message.deliver_at))
     properties[PROPERTY_WAIT] = _boolean(message.wait_store_msg_ok)
     properties.setdefault(PROPERTY_UNIQ_KEY, unique_id)
     if config.namespace:

@@ -142,6 +142,10 @@ class Producer:
         """Send one message one-way: there is no result."""
         self._loop.run(self._producer.deliver_oneway(self._producer.prepare(message), queue))
 
+    def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
+        """Prevent the delivery of a timer message that is not due yet. Returns its ``msg_id``."""
+        return self._loop.run(self._producer.recall(topic, recall_handle, timeout_ms=timeout_ms))
+
 
 def _started(producer: AsyncProducer) -> AsyncProducer:
     producer.start()

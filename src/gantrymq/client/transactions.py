@@ -32,7 +32,7 @@ from gantrymq.client.calls import PullResult, PullStatus
 from gantrymq.client.consumer.received import ReceivedMessage, received
 from gantrymq.client.keywords import ProducerSettings
 from gantrymq.client.namespace import without_namespace
-from gantrymq.client.outgoing import OutgoingMessage, check_message
+from gantrymq.client.outgoing import OutgoingMessage, check_message, is_delayed
 from gantrymq.client.records import decode_records
 from gantrymq.client.send_result import SendResult, SendStatus
 from gantrymq.client.settings import ClientConfig, ProducerConfig
@@ -41,11 +41,9 @@ from gantrymq.errors import GantrymqError, MQClientError
 from gantrymq.logs import get_logger
 from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from gantrymq.model.message import (
-    PROPERTY_DELAY,
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_UNIQ_KEY,
-    TIMER_PROPERTIES,
     Message,
     parse_message_id,
 )
@@ -152,7 +150,7 @@ class AsyncTransactionProducer(AsyncProducer):
     def prepare_half(self, message: Message) -> OutgoingMessage:
         """Check and compress a message, and mark it as prepared. Thread rule: any thread."""
         check_message(message, self._config)
-        if message.delay_level or any(name in message.properties for name in (PROPERTY_DELAY, *TIMER_PROPERTIES)):
+        if is_delayed(message):
             raise MQClientError("Transactional messages do not support delayed delivery")
         marks = {PROPERTY_TRANSACTION_PREPARED: "true", PROPERTY_PRODUCER_GROUP: self._config.producer_group}
         outgoing = self.prepare(replace(message, properties={**message.properties, **marks}))
@@ -183,7 +181,7 @@ class AsyncTransactionProducer(AsyncProducer):
         request.remark = remark
         try:
             route = await self._routes.find(topic, self._config.send_msg_timeout_ms)
-            await self._client.tell(master_of(route, sent.queue), request)
+            await self._client.tell(master_of(route, sent.queue.broker_name), request)
         except GantrymqError as error:
             log.warning(
                 "the end of a transaction was not sent", msg_id=sent.msg_id, state=state.name, reason=str(error)

@@ -1,4 +1,4 @@
-"""The files of timer messages: wheel, timer log and timer checkpoint; and the handle that recalls a message.
+"""The files of timer messages: wheel, timer log and timer checkpoint.
 
 A timer message waits as a record of ``rmq_sys_wheel_timer``, queue 0, in the commit log. The timer log has one unit for
 each, in the order in which they were read from that queue. The wheel has one slot for each due time: two rounds of
@@ -50,20 +50,16 @@ bytes  field                   remark
 8      counter
 =====  ======================  ====================================================
 
-Source: Slot, TimerWheel, TimerLog, TimerCheckpoint, RecallMessageHandle.
+Source: Slot, TimerWheel, TimerLog, TimerCheckpoint.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import struct
 from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 import numpy as np
-
-from gantrymq.model.java import decode_utf8, encode_utf8
 
 SLOT_SIZE = 32
 SLOTS = 7 * 24 * 3600  # slots of one round, for any precision
@@ -197,38 +193,3 @@ def decode_timer_checkpoint(raw: bytes | memoryview) -> TimerCheckpoint:
     return TimerCheckpoint(
         *_CHECKPOINT.unpack(bytes(raw[:TIMER_CHECKPOINT_BYTES]).ljust(TIMER_CHECKPOINT_BYTES, b"\0"))
     )
-
-
-class RecallHandle(NamedTuple):
-    """The data with which a producer recalls a message. ``timestamp`` is the text of its TIMER_OUT_MS plus 1."""
-
-    topic: str
-    broker_name: str
-    timestamp: str
-    unique_key: str
-
-
-_VERSION_1 = "v1"
-_ITEMS = 5
-
-
-def encode_recall_handle(handle: RecallHandle) -> str:
-    """The URL-safe Base64 text of a handle (RecallMessageHandle.HandleV1.buildHandle)."""
-    return base64.urlsafe_b64encode(encode_utf8(" ".join((_VERSION_1, *handle)))).decode("ascii")
-
-
-def decode_recall_handle(text: str) -> RecallHandle:
-    """Decode the text of a handle. Raises ValueError if it is not one."""
-    try:
-        raw = text.encode("ascii").translate(_FROM_URL)
-        items = decode_utf8(base64.b64decode(raw + b"=" * (-len(raw) % 4), validate=True)).split(" ")
-    except (UnicodeEncodeError, binascii.Error) as error:
-        raise ValueError("recall handle is invalid") from error
-    while items and not items[-1]:  # Java's split drops empty parts at the end
-        items.pop()
-    if not items or items[0] != _VERSION_1 or len(items) < _ITEMS:
-        raise ValueError("recall handle is invalid")
-    return RecallHandle(*items[1:_ITEMS])
-
-
-_FROM_URL = bytes.maketrans(b"-_+/", b"+/!!")  # the other alphabet is not allowed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import lru_cache
 
 from gantrymq.model.host import Host
@@ -74,8 +75,13 @@ class Message:
     ``body`` is any buffer of single bytes; a buffer of wider items, or a text, is refused. ``properties`` are stored as
     given, except ``__CRC32#``, which the store computes. ``tags``, ``keys`` (joined by one space; a single text instead
     of a list is refused) and ``delay_level`` are added to them as TAGS, KEYS and DELAY. ``born_timestamp_ms`` 0 means
-    the time of the put. ``store_host`` None means the store's own. Thread rule: do not change a message while it is
-    being put.
+    the time of the put. ``store_host`` None means the store's own.
+
+    A producer sends a message with ``delay_ms`` (milliseconds), or with ``deliver_at``, as a timer message: the broker
+    delivers it at that time. ``deliver_at`` is a datetime (local time without a time zone), or milliseconds since the
+    epoch. A store refuses both, because only a broker turns a message into a timer message.
+
+    Thread rule: do not change a message while it is being put.
     """
 
     topic: str
@@ -93,6 +99,8 @@ class Message:
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     wait_store_msg_ok: bool = True
+    delay_ms: int = 0
+    deliver_at: datetime | int | None = None
 
 
 def is_one_text(keys: object) -> bool:

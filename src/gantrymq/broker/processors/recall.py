@@ -16,7 +16,7 @@ from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
-from gantrymq.format.timer import RecallHandle, decode_recall_handle
+from gantrymq.format.recall_handle import RecallHandle, decode_recall_handle
 from gantrymq.model.host import Host
 from gantrymq.model.java import LONG_MAX, parse_number
 from gantrymq.model.message import (

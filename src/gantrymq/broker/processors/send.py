@@ -31,8 +31,8 @@ from gantrymq.broker.transactions.half_messages import can_be_put_back, half_mes
 from gantrymq.broker.transactions.metrics import TransactionMetrics
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.format.recall_handle import RecallHandle, encode_recall_handle
 from gantrymq.format.record import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH_V1
-from gantrymq.format.timer import RecallHandle, encode_recall_handle
 from gantrymq.logs import get_logger
 from gantrymq.model.flags import MULTI_TAGS, TRANSACTION_MASK, is_consumable
 from gantrymq.model.host import Host

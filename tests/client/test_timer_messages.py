@@ -1,0 +1,149 @@
+"""Timer messages of our producers at our own broker, whose clock is moved; at the real one: tests/interop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from client_cases import eventually
+
+from gantrymq import (
+    AsyncProducer,
+    EmbeddedBroker,
+    Message,
+    MessageStore,
+    MQBrokerError,
+    MQClientError,
+    Producer,
+    PutMessageStatus,
+)
+from gantrymq.client.outgoing import prepare, prepare_batch
+from gantrymq.client.settings import ProducerConfig
+from gantrymq.format.properties import decode_properties
+from gantrymq.format.recall_handle import RecallHandle, encode_recall_handle
+
+CONFIG = ProducerConfig("127.0.0.1:9876")
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(settings={"recallMessageEnable": True}) as made:
+        yield made
+
+
+def wait_for_timers(broker: EmbeddedBroker, count: int) -> None:
+    """Wait until ``count`` messages of the timer topic are in the wheel: a recall counts from then on."""
+    store = broker._life.pair.broker.store
+
+    def are_read() -> bool:
+        progress = store.timers.progress if store.timers is not None else None
+        is_there = store.max_offset_in_queue("rmq_sys_wheel_timer", 0) >= count
+        return is_there and progress is not None and progress.behind_messages == 0
+
+    eventually(are_read, "the timers")
+
+
+def properties_of(message: Message) -> dict[str, str]:
+    return decode_properties(prepare(message, "ID", CONFIG).properties.encode())
+
+
+AT = datetime(2030, 1, 1, tzinfo=UTC)
+AT_MS = 1_893_456_000_000
+
+
+@pytest.mark.parametrize(
+    ("deliver_at", "wanted_ms"),
+    [
+        (AT_MS, AT_MS),
+        (AT, AT_MS),
+        (AT.astimezone(timezone(timedelta(hours=5))), AT_MS),
+        (AT.astimezone().replace(tzinfo=None), AT_MS),  # local time
+        (AT + timedelta(microseconds=1), AT_MS + 1),  # not early
+        (datetime(1969, 1, 1, tzinfo=UTC), 0),
+    ],
+)
+def test_a_due_time_is_a_datetime_or_milliseconds(deliver_at: Any, wanted_ms: int) -> None:
+    properties = properties_of(Message("T", b"x", deliver_at=deliver_at))
+    assert properties["TIMER_DELIVER_MS"] == str(wanted_ms)
+
+
+def test_a_delay_is_a_number_of_milliseconds() -> None:
+    properties = properties_of(Message("T", b"x", delay_ms=1500))
+    assert (properties["TIMER_DELAY_MS"], "TIMER_DELIVER_MS" in properties) == ("1500", False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"delay_ms": -1}, "delay_ms=-1 is not allowed"),
+        ({"delay_ms": 1.5}, "delay_ms=1.5 is not allowed"),
+        ({"deliver_at": "noon"}, "deliver_at='noon' is not allowed: a datetime, or"),
+        ({"deliver_at": -1}, "deliver_at=-1 is not allowed"),
+        ({"delay_ms": 1, "deliver_at": 1}, "one of delay_level, delay_ms and deliver_at"),
+        ({"delay_ms": 1, "delay_level": 1}, "one of delay_level, delay_ms and deliver_at"),
+    ],
+)
+def test_a_wrong_time_is_refused(fields: dict[str, Any], wrong: str) -> None:
+    with pytest.raises(MQClientError, match=wrong):
+        prepare(Message("T", b"x", **fields), "ID", CONFIG)
+
+
+@pytest.mark.parametrize("timer", [{"delay_ms": 1}, {"deliver_at": 1}, {"properties": {"TIMER_DELAY_SEC": "1"}}])
+def test_a_batch_has_no_timer_message(timer: dict[str, Any]) -> None:
+    """RocketMQ's client sends it, and the broker delivers it at once."""
+    with pytest.raises(MQClientError, match="TimeDelayLevel is not supported for batching"):
+        prepare_batch([Message("T", b"x", **timer)], lambda: "ID", CONFIG)
+
+
+def test_a_store_refuses_what_only_a_broker_can_delay(tmp_path: Path) -> None:
+    late = Message("T", b"x", delay_ms=1)
+    with MessageStore.open(tmp_path / "store") as store:
+        assert store.put(late).status is PutMessageStatus.MESSAGE_ILLEGAL
+        assert store.put_batch([Message("T", b"x")] * 300 + [late]).rejected == {300: PutMessageStatus.MESSAGE_ILLEGAL}
+
+
+def test_timers_are_delivered_when_they_are_due_and_not_if_recalled(broker: EmbeddedBroker) -> None:
+    with Producer(broker.namesrv) as producer:
+        now_ms = broker.clock.now_ms()
+        sent = [
+            producer.send(Message("Later", b"delay", delay_ms=HOUR_MS)),
+            producer.send(Message("Later", b"at", deliver_at=now_ms + HOUR_MS)),
+            producer.send(Message("Later", b"gone", delay_ms=HOUR_MS)),
+        ]
+        assert all(one.recall_handle for one in sent)
+        assert producer.send(Message("Later", b"now")).recall_handle is None
+        assert producer.recall("Later", sent[2].recall_handle or "") == sent[2].msg_id
+    wait_for_timers(broker, 4)
+    assert broker.bodies("Later") == [b"now"]
+    broker.clock.advance(HOUR_MS + 60_000)
+    assert {one.body for one in broker.wait_for_messages("Later", 3)} == {b"now", b"delay", b"at"}
+
+
+@pytest.mark.asyncio
+async def test_a_recall_over_asyncio_within_a_namespace(broker: EmbeddedBroker) -> None:
+    async with AsyncProducer(broker.namesrv, namespace="ns") as producer:
+        sent = await producer.send(Message("Inside", b"gone", delay_ms=HOUR_MS))
+        assert await producer.recall("Inside", sent.recall_handle or "") == sent.msg_id
+        await producer.send(Message("Other", b"now"))
+        with pytest.raises(MQBrokerError, match="topic not match"):
+            await producer.recall("Other", sent.recall_handle or "")
+
+
+@pytest.mark.parametrize(
+    ("topic", "handle", "wrong"),
+    [
+        ("Later", "", "recall: recall_handle='' is not allowed"),
+        ("Later", "forged", "recall handle is invalid"),
+        ("%RETRY%g", "djE=", "no message of a retry topic can be recalled"),
+        ("Later", encode_recall_handle(RecallHandle("Later", "elsewhere", "1", "K")), "elsewhere. not exist"),
+    ],
+)
+def test_what_cannot_be_recalled(broker: EmbeddedBroker, topic: str, handle: str, wrong: str) -> None:
+    with Producer(broker.namesrv) as producer:
+        producer.send(Message("Later", b"now"))
+        with pytest.raises(MQClientError, match=wrong):
+            producer.recall(topic, handle)
