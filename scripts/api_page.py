@@ -48,7 +48,8 @@ GROUPS = [
         "Producers",
         "[client.md](client.md) has examples and settings.",
         "Producer AsyncProducer TransactionProducer AsyncTransactionProducer LocalTransactionState "
-        "TransactionSendResult ProducerConfig ProducerSettings SendResult SendStatus CompressionType",
+        "TransactionSendResult ProducerConfig ProducerSettings SendResult SendStatus CompressionType "
+        "create_reply_message",
     ),
     (
         "Consumers",

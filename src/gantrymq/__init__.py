@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from gantrymq.client.producer import Producer as Producer
     from gantrymq.client.pull_client import PullClient as PullClient
     from gantrymq.client.records import decode_records as decode_records
+    from gantrymq.client.request_reply import create_reply_message as create_reply_message
     from gantrymq.client.segments import PulledRecords as PulledRecords
     from gantrymq.client.send_result import SendResult as SendResult
     from gantrymq.client.send_result import SendStatus as SendStatus
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from gantrymq.errors import RemotingError as RemotingError
     from gantrymq.errors import RemotingTimeoutError as RemotingTimeoutError
     from gantrymq.errors import RemotingTooMuchRequestError as RemotingTooMuchRequestError
+    from gantrymq.errors import RequestTimeoutError as RequestTimeoutError
     from gantrymq.errors import StoreBehindError as StoreBehindError
     from gantrymq.errors import StoreClosedError as StoreClosedError
     from gantrymq.errors import StoreError as StoreError
@@ -179,6 +181,7 @@ _PUBLIC = {
     "gantrymq.client.producer": ("Producer",),
     "gantrymq.client.pull_client": ("PullClient",),
     "gantrymq.client.records": ("decode_records",),
+    "gantrymq.client.request_reply": ("create_reply_message",),
     "gantrymq.client.segments": ("PulledRecords",),
     "gantrymq.client.send_result": ("SendResult", "SendStatus"),
     "gantrymq.client.settings": ("ClientConfig", "ProducerConfig"),
@@ -216,6 +219,7 @@ _PUBLIC = {
         "RemotingError",
         "RemotingTimeoutError",
         "RemotingTooMuchRequestError",
+        "RequestTimeoutError",
         "StoreBehindError",
         "StoreClosedError",
         "StoreError",
@@ -345,6 +349,7 @@ __all__ = [
     "RemotingError",
     "RemotingTimeoutError",
     "RemotingTooMuchRequestError",
+    "RequestTimeoutError",
     "SendResult",
     "SendStatus",
     "SerializeType",
@@ -366,6 +371,7 @@ __all__ = [
     "UnusableFileError",
     "WrongFileSizeError",
     "__version__",
+    "create_reply_message",
     "decode_records",
     "rebuild_store",
     "salvage_store",

@@ -232,6 +232,17 @@ class MQClientError(GantrymqError):
     """A client cannot do what was asked, for a reason of its own (MQClientException)."""
 
 
+class RequestTimeoutError(MQClientError, TimeoutError):
+    """No reply to a request came in time; the request may have been processed. Also a TimeoutError.
+
+    ``timeout_ms`` is the time limit, ``topic`` that of the request. (RequestTimeoutException)
+    """
+
+    def __init__(self, topic: str, timeout_ms: int, sent: str) -> None:
+        super().__init__(f"no reply to a request of topic {topic} within {timeout_ms} ms; {sent}")
+        self.topic, self.timeout_ms = topic, timeout_ms
+
+
 class AlreadyStartedError(MQClientError):
     """``start()`` was called on a consumer that runs or is closed; it stays as it is."""
 

@@ -20,25 +20,34 @@ from gantrymq.client.arguments import checked, is_queue
 from gantrymq.client.async_client import AsyncClient
 from gantrymq.client.background import OnceTask
 from gantrymq.client.calls import Call, recall_message
+from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.fault import MQFaultStrategy
 from gantrymq.client.heartbeats import Heartbeats
 from gantrymq.client.keywords import ProducerSettings
 from gantrymq.client.loop_thread import end_when_dropped
 from gantrymq.client.namespace import DLQ_PREFIX, RETRY_PREFIX, wrap_namespace
-from gantrymq.client.outgoing import OutgoingMessage, prepare, prepare_batch
+from gantrymq.client.outgoing import OutgoingMessage, check_message, prepare, prepare_batch
 from gantrymq.client.publish_routes import PublishRoutes
+from gantrymq.client.request_reply import PendingReplies, create_reply_message
 from gantrymq.client.routes import TopicRoute
 from gantrymq.client.send_result import SendResult, SendStatus, read_send_result
 from gantrymq.client.send_window import SendWindow
 from gantrymq.client.settings import ProducerConfig
 from gantrymq.client.unique_id import UniqueIds
 from gantrymq.clock import Clock, SystemClock, monotonic_ms
-from gantrymq.errors import MQBrokerError, MQClientError, RemotingError, RemotingTooMuchRequestError
+from gantrymq.errors import (
+    MQBrokerError,
+    MQClientError,
+    RemotingError,
+    RemotingTooMuchRequestError,
+    RequestTimeoutError,
+)
 from gantrymq.format.recall_handle import decode_recall_handle
-from gantrymq.model.message import Message, is_of_bytes
+from gantrymq.model.message import Message, StoredMessage, is_of_bytes
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import HeartbeatData, ProducerData
 from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
 # Chooses one of the queues of a message's topic (MessageQueueSelector).
 QueueSelector = Callable[[Sequence[MessageQueue]], MessageQueue]
@@ -79,24 +88,27 @@ class AsyncProducer:
         # Sends, heartbeats and the unregistration name the same group.
         self._config = replace(config, producer_group=wrap_namespace(config.namespace, config.producer_group))
         self._clock = clock or SystemClock()
-        self._client = self._connect(config)
+        # Nothing that the connections hold leads to the producer, so that a producer that is dropped can be collected.
+        dispatcher = RequestDispatcher(when_closed=lambda channel: heartbeats.renew_all())
+        self._replies = PendingReplies(config, self._clock)
+        self._register(dispatcher)
+        self._client = AsyncClient(config, dispatcher)
         self._ids = UniqueIds(self._clock)
         self._fault = MQFaultStrategy(latency_fault_enable=config.send_latency_fault_enable)
         self._routes = PublishRoutes(self._client, config, self._clock)
-        # These tasks hold no reference to the producer, so that a producer that is dropped can be collected.
         beat = partial(_heartbeat, self._config.producer_group)
-        self._heartbeats = Heartbeats(self._client, beat, self._routes.masters)
+        heartbeats = self._heartbeats = Heartbeats(self._client, beat, self._routes.masters)
         self._window = SendWindow(config.back_pressure_for_async_send_num, config.back_pressure_for_async_send_size)
         self._end = partial(
-            _end, self._window, self._routes, self._heartbeats, self._client, config.send_msg_timeout_ms / 1000,
-            self._config.producer_group,
+            _end, self._replies, self._window, self._routes, self._heartbeats, self._client,
+            config.send_msg_timeout_ms / 1000, self._config.producer_group,
         )  # fmt: skip
         self._closing = OnceTask(self._end)
         self._unless_dropped: finalize[..., AsyncProducer] | None = None
 
-    def _connect(self, config: ProducerConfig) -> AsyncClient:
-        """The carrier of all requests."""
-        return AsyncClient(config)
+    def _register(self, dispatcher: RequestDispatcher) -> None:
+        """Answer the requests of brokers through this dispatcher."""
+        self._replies.register(dispatcher)
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -163,6 +175,26 @@ class AsyncProducer:
         """Send one message without a result. Raises only if no broker is reached or the broker does not read."""
         await self.deliver_oneway(self.prepare(message), queue)
 
+    async def request(
+        self, message: Message, timeout_ms: int, queue: MessageQueue | QueueSelector | None = None
+    ) -> ReceivedMessage:
+        """Send a request and return the reply. A consumer replies with :meth:`reply`, in Java with MessageUtil.
+
+        Raises what :meth:`send` raises if the request is not sent, and RequestTimeoutError if no reply comes within
+        ``timeout_ms``: no consumer has the request, or its reply was lost. The request may have been processed.
+        """
+        return await self.deliver_request(self.prepare_request(message, timeout_ms), timeout_ms, queue)
+
+    async def reply(
+        self, request: StoredMessage, body: bytes | bytearray | memoryview, *, timeout_ms: int | None = None
+    ) -> SendResult:
+        """Reply to a request that a consumer received. The producer that sent the request has the reply then.
+
+        There is one attempt, at the broker that delivered the request: the requester is registered there. Raises
+        MQClientError if ``request`` is no request, and MQBrokerError if the requester is gone.
+        """
+        return await self.deliver(*self.prepare_reply(request, body), timeout_ms)
+
     @checked
     async def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
         """Prevent the delivery of a timer message that is not due yet. Returns its ``msg_id``.
@@ -202,6 +234,38 @@ class AsyncProducer:
     def prepare_batch(self, messages: Sequence[Message]) -> OutgoingMessage:
         """Validate and compress a batch. Thread rule: any thread."""
         return prepare_batch(messages, self._ids.new, self._config)
+
+    def prepare_request(self, message: Message, timeout_ms: int) -> OutgoingMessage:
+        """Validate and compress a message that asks for a reply. Thread rule: any thread."""
+        check_message(message, self._config)
+        check_timeout(timeout_ms)
+        marked, correlation_id = self._replies.mark(message, self._heartbeats.client_id, timeout_ms)
+        return replace(self.prepare(marked), correlation_id=correlation_id)
+
+    def prepare_reply(
+        self, request: StoredMessage, body: bytes | bytearray | memoryview
+    ) -> tuple[OutgoingMessage, QueueSelector]:
+        """A prepared reply, and the function that chooses its queue. Thread rule: any thread."""
+        broker_name = request.broker_name if isinstance(request, ReceivedMessage) else ""
+        return self.prepare(create_reply_message(request, body)), partial(_at_broker, broker_name)
+
+    async def deliver_request(
+        self, outgoing: OutgoingMessage, timeout_ms: int, queue: MessageQueue | QueueSelector | None = None
+    ) -> ReceivedMessage:
+        """Send a prepared request and return the reply."""
+        correlation_id, sent = outgoing.correlation_id or "", "the broker has not acknowledged the request"
+        reply = self._replies.expect(correlation_id)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000) as limit:
+                await self.deliver(outgoing, queue, timeout_ms)
+                sent = "the broker has the request"
+                return await reply
+        except TimeoutError as error:
+            if not limit.expired():  # RemotingTimeoutError is a TimeoutError too
+                raise
+            raise RequestTimeoutError(outgoing.topic, timeout_ms, sent) from error
+        finally:
+            self._replies.forget(correlation_id)
 
     async def deliver(
         self,
@@ -304,8 +368,11 @@ class AsyncProducer:
             lambda: outgoing.request(self._config, queue, self._clock.now_ms()),
             lambda response, address: read_send_result(response, address, queue, outgoing.ids),
         )
+        address = master_of(route, queue.broker_name)
         try:
-            result = await self._client.call(master_of(route, queue.broker_name), call, timeout_ms)
+            if outgoing.correlation_id is not None:
+                await self._heartbeats.reach(address)  # by its connection the broker finds the requester
+            result = await self._client.call(address, call, timeout_ms)
             failed = False
             return result
         except (RemotingError, MQClientError):
@@ -320,8 +387,15 @@ class AsyncProducer:
 
 
 async def _end(
-    window: SendWindow, routes: PublishRoutes, heartbeats: Heartbeats, client: AsyncClient, wait_s: float, group: str
+    replies: PendingReplies,
+    window: SendWindow,
+    routes: PublishRoutes,
+    heartbeats: Heartbeats,
+    client: AsyncClient,
+    wait_s: float,
+    group: str,
 ) -> None:
+    replies.close()
     await window.drain(wait_s)
     await routes.close()
     await heartbeats.close(producer_group=group)
@@ -348,7 +422,13 @@ def check_way(queue: object, timeout_ms: object) -> None:
     if queue is not None and not isinstance(queue, MessageQueue) and (not callable(queue) or isinstance(queue, type)):
         hint = "; the body belongs into the message: send(Message(topic, body))" if isinstance(queue, bytes) else ""
         raise MQClientError(f"queue={queue!r:.200} is neither a MessageQueue nor a function that chooses one{hint}")
-    if timeout_ms is not None and (isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < 1):
+    if timeout_ms is not None:
+        check_timeout(timeout_ms)
+
+
+def check_timeout(timeout_ms: object) -> None:
+    """Validate a time limit. Raises MQClientError."""
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < 1:
         raise MQClientError(f"timeout_ms={timeout_ms!r} is not allowed: a whole number from 1")
 
 
@@ -365,9 +445,14 @@ def _chosen(route: TopicRoute, queue: MessageQueue | QueueSelector | None) -> Me
     return chosen
 
 
+def _at_broker(broker_name: str, queues: Sequence[MessageQueue]) -> MessageQueue:
+    """The first queue of a broker, or of any if it has none."""
+    return next((queue for queue in queues if queue.broker_name == broker_name), queues[0])
+
+
 def _of_topic(queue: MessageQueue | None, full_topic: str, namespace: str) -> MessageQueue | None:
     """The same queue. Raises MQClientError if its topic is not the message's, or if its number is invalid."""
-    if queue is not None and wrap_namespace(namespace, queue.topic) != full_topic:
+    if queue is not None and full_topic not in (queue.topic, wrap_namespace(namespace, queue.topic)):
         raise MQClientError(f"the queue {queue} is of another topic than the message, {full_topic}")
     if queue is not None and not is_queue(queue):
         raise MQClientError(f"the queue {queue} has no number from 0")

@@ -69,10 +69,14 @@ class Heartbeats:
         self._told = set()
         await self._tell_new()
 
-    async def reach(self) -> None:
-        """Tell the brokers that have not heard of us; at once where all have."""
-        if not self._brokers() <= self._told:
-            await self._tell_new()
+    async def reach(self, address: str | None = None) -> None:
+        """Send a heartbeat to a broker, or to all, unless they had one since they were connected."""
+        if not ({address} if address else self._brokers()) <= self._told:
+            await self._tell_new(address)
+
+    def renew_all(self) -> None:
+        """Send all brokers a heartbeat within a second: a connection closed, and its broker forgot this client."""
+        self._told = set()
 
     def renew(self, address: str) -> None:
         """Send this broker a heartbeat within a second: after a restart it knows no clients."""
@@ -87,9 +91,9 @@ class Heartbeats:
             await self._tell_new()
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _tell_new(self) -> None:
+    async def _tell_new(self, address: str | None = None) -> None:
         beat = Call(self._request, accepted)
-        fresh = self._brokers() - self._told
+        fresh = ({address} if address else self._brokers()) - self._told
         done = await asyncio.gather(*(self._tell(address, beat) for address in fresh))
         self._told |= {address for address, accepted in zip(fresh, done, strict=True) if accepted}
 

@@ -27,12 +27,14 @@ from gantrymq.model.message import (
     PROPERTY_INSTANCE_ID,
     PROPERTY_KEYS,
     PROPERTY_MAX_RECONSUME_TIMES,
+    PROPERTY_MESSAGE_TYPE,
     PROPERTY_RECONSUME_TIME,
     PROPERTY_TAGS,
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
+    REPLY_TYPE,
     TIMER_PROPERTIES,
     Message,
     is_of_bytes,
@@ -209,7 +211,10 @@ MAX_PROPERTIES_BYTES = 0x7FFF
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """The parts of a send that do not depend on the queue. ``ids`` are the messages' ids, comma-joined for a batch."""
+    """The parts of a send that do not depend on the queue. ``ids`` are the messages' ids, comma-joined for a batch.
+
+    ``correlation_id`` is that of a request that waits for a reply.
+    """
 
     topic: str
     ids: str
@@ -218,8 +223,9 @@ class OutgoingMessage:
     flag: int
     sys_flag: int
     reconsume_times: int
-    is_batch: bool
+    code: RequestCode = RequestCode.SEND_MESSAGE_V2
     max_reconsume_times: int | None = None
+    correlation_id: str | None = None
 
     def request(self, config: ProducerConfig, queue: MessageQueue, born_ms: int) -> RemotingCommand:
         """A new request for a queue; each attempt needs its own."""
@@ -236,11 +242,10 @@ class OutgoingMessage:
             reconsume_times=self.reconsume_times,
             unit_mode=False,
             max_reconsume_times=self.max_reconsume_times,
-            batch=self.is_batch,
+            batch=self.code == RequestCode.SEND_BATCH_MESSAGE,
             broker_name=queue.broker_name,
         )
-        code = RequestCode.SEND_BATCH_MESSAGE if self.is_batch else RequestCode.SEND_MESSAGE_V2
-        return RemotingCommand.request(header, self.body, code=code)
+        return RemotingCommand.request(header, self.body, code=self.code)
 
 
 def prepare(message: Message, unique_id: str, config: ProducerConfig) -> OutgoingMessage:
@@ -248,12 +253,21 @@ def prepare(message: Message, unique_id: str, config: ProducerConfig) -> Outgoin
     check_message(message, config)
     properties = _properties(message, unique_id, config)
     body, sys_flag = _packed(bytes(message.body), message.sys_flag, config)
-    topic = wrap_namespace(config.namespace, message.topic)
+    is_reply = properties.get(PROPERTY_MESSAGE_TYPE) == REPLY_TYPE
+    # The reply topic is of a cluster, and in no namespace.
+    topic = message.topic if is_reply else wrap_namespace(config.namespace, message.topic)
     times, most = _reconsume_times(topic, properties, message.reconsume_times)
     return OutgoingMessage(
-        topic, properties[PROPERTY_UNIQ_KEY], body, _text(properties), message.flag, sys_flag, times, is_batch=False,
-        max_reconsume_times=most,
-    )  # fmt: skip
+        topic,
+        properties[PROPERTY_UNIQ_KEY],
+        body,
+        _text(properties),
+        message.flag,
+        sys_flag,
+        times,
+        RequestCode.SEND_REPLY_MESSAGE_V2 if is_reply else RequestCode.SEND_MESSAGE_V2,
+        most,
+    )
 
 
 def prepare_batch(messages: Iterable[Message], new_id: Callable[[], str], config: ProducerConfig) -> OutgoingMessage:
@@ -280,8 +294,9 @@ def prepare_batch(messages: Iterable[Message], new_id: Callable[[], str], config
         raise MQClientError(f"the message body size over max value, MAX: {config.max_message_size}")
     own = {PROPERTY_WAIT: _boolean(first.wait_store_msg_ok), PROPERTY_UNIQ_KEY: new_id()}
     return OutgoingMessage(
-        wrap_namespace(config.namespace, first.topic), ",".join(ids), body, _text(own), 0, 0, 0, is_batch=True
-    )
+        wrap_namespace(config.namespace, first.topic), ",".join(ids), body, _text(own), 0, 0, 0,
+        RequestCode.SEND_BATCH_MESSAGE,
+    )  # fmt: skip
 
 
 def _packed(body: bytes, sys_flag: int, config: ProducerConfig) -> tuple[bytes, int]:

@@ -15,13 +15,14 @@ from typing import Self, Unpack
 
 from gantrymq.client.arguments import checked
 from gantrymq.client.async_producer import AsyncProducer, QueueSelector, check_way, still_under_way
+from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.keywords import ProducerSettings
 from gantrymq.client.loop_thread import LoopThread, close_when_dropped
 from gantrymq.client.outgoing import OutgoingMessage
 from gantrymq.client.send_result import SendResult
 from gantrymq.client.send_window import BlockingSendWindow
 from gantrymq.client.settings import ProducerConfig
-from gantrymq.model.message import Message
+from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.message_queue import MessageQueue
 
 
@@ -141,6 +142,22 @@ class Producer:
     def send_oneway(self, message: Message, queue: MessageQueue | QueueSelector | None = None) -> None:
         """Send one message one-way: there is no result."""
         self._loop.run(self._producer.deliver_oneway(self._producer.prepare(message), queue))
+
+    def request(
+        self, message: Message, timeout_ms: int, queue: MessageQueue | QueueSelector | None = None
+    ) -> ReceivedMessage:
+        """Send a request and return the reply, which a consumer sends with :meth:`reply`.
+
+        Raises RequestTimeoutError if no reply comes within ``timeout_ms``.
+        """
+        outgoing = self._producer.prepare_request(message, timeout_ms)
+        return self._loop.run(self._producer.deliver_request(outgoing, timeout_ms, queue))
+
+    def reply(
+        self, request: StoredMessage, body: bytes | bytearray | memoryview, *, timeout_ms: int | None = None
+    ) -> SendResult:
+        """Reply to a request that a consumer received. The producer that sent the request has the reply then."""
+        return self._loop.run(self._producer.deliver(*self._producer.prepare_reply(request, body), timeout_ms))
 
     def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
         """Prevent the delivery of a timer message that is not due yet. Returns its ``msg_id``."""

@@ -111,10 +111,9 @@ class AsyncTransactionProducer(AsyncProducer):
         self._checks.use(self._client, self._config)
         self._topics = [self._full(topic) for topic in topics]
 
-    def _connect(self, config: ProducerConfig) -> AsyncClient:
-        dispatcher = RequestDispatcher()
+    def _register(self, dispatcher: RequestDispatcher) -> None:
+        super()._register(dispatcher)
         self._checks.register(dispatcher)
-        return AsyncClient(config, dispatcher)
 
     def start(self) -> None:
         """Begin to send heartbeats, so that brokers can ask about transactions of earlier producers of the group."""

@@ -43,6 +43,8 @@ public final class Main {
         COMMANDS.put("consume", new Consume());
         COMMANDS.put("transact", new Transact());
         COMMANDS.put("pop", new Pop());
+        COMMANDS.put("request-reply", new RequestReply());
+        COMMANDS.put("trace-data", new TraceData());
     }
 
     private Main() {

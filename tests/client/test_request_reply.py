@@ -1,0 +1,200 @@
+"""Requests and replies of our clients at our own broker; with the Java client and broker: tests/interop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from client_cases import FIRST, eventually
+
+from gantrymq import (
+    AsyncProducer,
+    AsyncPushConsumer,
+    EmbeddedBroker,
+    Message,
+    MQBrokerError,
+    MQClientError,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+    RequestTimeoutError,
+    TransactionProducer,
+    create_reply_message,
+)
+from gantrymq.client.request_reply import PendingReplies
+from gantrymq.client.settings import ProducerConfig
+from gantrymq.clock import ManualClock
+from gantrymq.model.flags import COMPRESSED
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.send import ReplyMessageRequestHeader
+
+ENOUGH_MS = 30_000
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as made:
+        yield made
+
+
+def replier(producer: Producer) -> Callable[[Sequence[ReceivedMessage], Any], None]:
+    """A listener that replies with the body in capitals."""
+
+    def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
+        for message in messages:
+            producer.reply(message, bytes(message.body).upper())
+
+    return listen
+
+
+def test_a_request_gets_the_reply_to_it(broker: EmbeddedBroker) -> None:
+    with (
+        Producer(broker.namesrv, producer_group="A") as producer,
+        PushConsumer(broker.namesrv, consumer_group="A", **FIRST) as consumer,
+    ):
+        producer.send(Message("Ask", b"first"))  # no request: the listener raises for it, and it comes again
+        consumer.subscribe("Ask")
+        consumer.listen(replier(producer))
+        consumer.start()
+        asked = [b"one", b"two" * 100_000, b"three"]  # the second is compressed, and so is its reply
+        got: dict[bytes, ReceivedMessage] = {}
+
+        def ask(body: bytes) -> None:
+            got[body] = producer.request(Message("Ask", body, keys=["k"]), ENOUGH_MS)
+
+        threads = [threading.Thread(target=ask, args=(body,)) for body in asked]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert {body: reply.body for body, reply in got.items()} == {body: body.upper() for body in asked}
+    assert not any(reply.sys_flag & COMPRESSED for reply in got.values())
+    reply = got[b"one"]
+    assert reply.topic == "DefaultCluster_REPLY_TOPIC"
+    assert {"PUSH_REPLY_TIME", "ARRIVE_TIME", "CORRELATION_ID"} <= set(reply.properties)
+    assert reply.properties["MSG_TYPE"] == "reply"
+    assert reply.store_timestamp_ms > 0
+
+
+@pytest.mark.asyncio
+async def test_over_asyncio_and_within_a_namespace(broker: EmbeddedBroker) -> None:
+    async with (
+        AsyncProducer(broker.namesrv, producer_group="B", namespace="ns") as producer,
+        AsyncPushConsumer(broker.namesrv, consumer_group="B", namespace="ns", **FIRST) as consumer,
+    ):
+
+        async def listen(messages: Sequence[ReceivedMessage], context: Any) -> None:
+            await producer.reply(messages[0], os.urandom(8) + messages[0].topic.encode())
+
+        await producer.send(Message("Inside", b"no request"))
+        consumer.subscribe("Inside")
+        consumer.listen(listen)
+        await consumer.start()
+        replies = await asyncio.gather(*(producer.request(Message("Inside", b"ask"), ENOUGH_MS) for _ in range(20)))
+    assert {reply.body[8:] for reply in replies} == {b"Inside"}
+    assert len({reply.body for reply in replies}) == 20
+
+
+def test_a_request_without_a_reply_is_one_clear_error(broker: EmbeddedBroker) -> None:
+    with Producer(broker.namesrv, producer_group="C") as producer:
+        with pytest.raises(
+            RequestTimeoutError, match="topic Alone within 200 ms; the broker has the request"
+        ) as raised:
+            producer.request(Message("Alone", b"ask"), 200)
+        assert isinstance(raised.value, TimeoutError)
+        assert isinstance(raised.value, MQClientError)
+        assert broker.bodies("Alone") == [b"ask"]
+
+
+def test_a_request_that_is_not_sent_says_why(broker: EmbeddedBroker) -> None:
+    with Producer(broker.namesrv) as producer:
+        for timeout_ms in (0, None, True, 1.5):
+            with pytest.raises(MQClientError, match=r"timeout_ms=.* is not allowed"):
+                producer.request(Message("Alone", b"ask"), timeout_ms)  # type: ignore[arg-type]
+        with pytest.raises(MQClientError, match="the message body length is zero"):
+            producer.request(Message("Alone", b""), 200)
+        with pytest.raises(MQClientError, match="a Message is sent"):
+            producer.request(b"ask", 200)  # type: ignore[arg-type]
+
+
+def test_a_reply_to_a_requester_that_is_gone_is_an_error(broker: EmbeddedBroker) -> None:
+    taken: list[ReceivedMessage] = []
+    with (
+        TransactionProducer(broker.namesrv, lambda message: None, producer_group="D") as producer,  # type: ignore[arg-type,return-value]
+        PushConsumer(broker.namesrv, consumer_group="D", **FIRST) as consumer,
+    ):
+        with Producer(broker.namesrv, producer_group="E") as asker, pytest.raises(RequestTimeoutError):
+            asker.request(Message("Gone", b"ask"), 100)
+        consumer.subscribe("Gone")
+        consumer.listen(lambda messages, context: taken.extend(messages))
+        consumer.start()
+        eventually(lambda: taken, "the request")
+        with pytest.raises(MQBrokerError, match="not found") as raised:
+            producer.reply(taken[0], b"late")
+        assert raised.value.response_code == ResponseCode.SYSTEM_ERROR
+
+
+def test_a_request_finds_its_way_back_after_the_broker_was_restarted() -> None:
+    with EmbeddedBroker() as broker, Producer(broker.namesrv) as producer:
+        producer.send(Message("Again", b"first"))
+        broker.restart()
+        with PushConsumer(broker.namesrv, consumer_group="again") as consumer:
+            consumer.subscribe("Again")
+            consumer.listen(replier(producer))
+            consumer.start()
+            assert producer.request(Message("Again", b"ask"), ENOUGH_MS).body == b"ASK"
+
+
+@pytest.mark.asyncio
+async def test_a_close_ends_the_requests_that_wait(broker: EmbeddedBroker) -> None:
+    producer = AsyncProducer(broker.namesrv)
+    producer.start()
+    asking = asyncio.create_task(producer.request(Message("Closing", b"ask"), ENOUGH_MS))
+    await asyncio.to_thread(broker.wait_for_messages, "Closing", 1)
+    await producer.close()
+    with pytest.raises(MQClientError, match="closed before the reply"):
+        await asking
+
+
+@pytest.mark.asyncio
+async def test_a_reply_that_fits_no_request_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    class There:
+        address = "127.0.0.1:10911"
+
+    replies = PendingReplies(ProducerConfig("127.0.0.1:9876"), ManualClock())
+    waiting = replies.expect("mine")
+
+    def push(correlation_id: str, born_host: str = "127.0.0.1:1") -> int:
+        header = ReplyMessageRequestHeader(
+            producer_group="g", topic="T", default_topic="TBW102", default_topic_queue_nums=4, queue_id=0, sys_flag=0,
+            born_timestamp=1, flag=0, properties=f"CORRELATION_ID\x01{correlation_id}", born_host=born_host,
+            store_host="127.0.0.1:2",
+        )  # fmt: skip
+        return replies._push(There(), RemotingCommand.request(header, b"reply")).code  # type: ignore[arg-type]
+
+    assert push("mine", "nowhere") == ResponseCode.SYSTEM_ERROR
+    assert push("another") == ResponseCode.SUCCESS
+    assert not waiting.done()
+    assert [push("mine"), push("mine")] == [ResponseCode.SUCCESS] * 2
+    assert waiting.result().body == b"reply"
+    assert "a reply cannot be read" in caplog.text
+    assert "no request waits for a reply" in caplog.text
+
+
+@pytest.mark.parametrize("missing", ["CLUSTER", "CORRELATION_ID", "REPLY_TO_CLIENT"])
+def test_only_a_request_can_be_replied_to(broker: EmbeddedBroker, missing: str) -> None:
+    with Producer(broker.namesrv, producer_group="F") as producer:
+        producer.send(Message("Plain", b"no request"))
+        message = broker.wait_for_messages("Plain", 1)[0] if missing == "CLUSTER" else broker.messages("Plain")[0]
+        message.properties |= {"CLUSTER": "c", "CORRELATION_ID": "1", "REPLY_TO_CLIENT": "2"}
+        assert create_reply_message(message, b"x").topic == "c_REPLY_TOPIC"
+        del message.properties[missing]
+        with pytest.raises(MQClientError, match=rf"property\[{missing}\] is null"):
+            producer.reply(message, b"x")
+    with pytest.raises(MQClientError, match="a message that a consumer received"):
+        create_reply_message(Message("T", b"x"), b"x")  # type: ignore[arg-type]
