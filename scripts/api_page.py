@@ -68,6 +68,12 @@ GROUPS = [
         "PullClient PullResult PullStatus PulledRecords decode_records AdminClient TopicConfig SubscriptionGroupConfig "
         "ClientConfig ClientSettings SerializeType",
     ),
+    (
+        "Hooks and traces",
+        "[client.md](client.md#hooks-and-traces) has an example.",
+        "SendMessageHook SendMessageContext ConsumeMessageHook ConsumeMessageContext ConsumeReturnType "
+        "EndTransactionHook EndTransactionContext TraceRecord TraceType MessageType decode_traces",
+    ),
     ("RocketMQ in a test or a program", "See [embedded.md](embedded.md).", "EmbeddedBroker AsyncEmbeddedBroker"),
     (
         "Servers",
@@ -104,7 +110,8 @@ def entry(name: str, public: Any) -> str:
         return "\n".join([*lines, ", ".join(f"`{one.name}`" for one in public) + "\n"])
     if getattr(public, "__total__", None) is not None:  # a TypedDict
         return "\n".join([*lines, ", ".join(f"`{key}`" for key in public.__annotations__) + "\n"])
-    if not hasattr(public, "open"):  # such a class is made by its open()
+    # A class with open() is made by it, and a protocol is not made.
+    if not hasattr(public, "open") and not getattr(public, "_is_protocol", False):
         lines.append(f"    {name}{signature(public)}\n")
     members = [f"- `{shown}`: {text}" for shown, text in members_of(public)]
     return "\n".join([*lines, *members, *([""] if members else [])])

@@ -41,6 +41,13 @@ if TYPE_CHECKING:
     from gantrymq.client.consumer.settings import PushConsumerConfig as PushConsumerConfig
     from gantrymq.client.consumer.settings import SimpleConsumerConfig as SimpleConsumerConfig
     from gantrymq.client.consumer.simple import SimpleConsumer as SimpleConsumer
+    from gantrymq.client.hooks import ConsumeMessageContext as ConsumeMessageContext
+    from gantrymq.client.hooks import ConsumeMessageHook as ConsumeMessageHook
+    from gantrymq.client.hooks import ConsumeReturnType as ConsumeReturnType
+    from gantrymq.client.hooks import EndTransactionContext as EndTransactionContext
+    from gantrymq.client.hooks import EndTransactionHook as EndTransactionHook
+    from gantrymq.client.hooks import SendMessageContext as SendMessageContext
+    from gantrymq.client.hooks import SendMessageHook as SendMessageHook
     from gantrymq.client.keywords import ClientSettings as ClientSettings
     from gantrymq.client.keywords import ConsumerSettings as ConsumerSettings
     from gantrymq.client.keywords import LitePullConsumerSettings as LitePullConsumerSettings
@@ -52,14 +59,14 @@ if TYPE_CHECKING:
     from gantrymq.client.records import decode_records as decode_records
     from gantrymq.client.request_reply import create_reply_message as create_reply_message
     from gantrymq.client.segments import PulledRecords as PulledRecords
+    from gantrymq.client.send_result import LocalTransactionState as LocalTransactionState
     from gantrymq.client.send_result import SendResult as SendResult
     from gantrymq.client.send_result import SendStatus as SendStatus
+    from gantrymq.client.send_result import TransactionSendResult as TransactionSendResult
     from gantrymq.client.settings import ClientConfig as ClientConfig
     from gantrymq.client.settings import ProducerConfig as ProducerConfig
     from gantrymq.client.transaction_producer import TransactionProducer as TransactionProducer
     from gantrymq.client.transactions import AsyncTransactionProducer as AsyncTransactionProducer
-    from gantrymq.client.transactions import LocalTransactionState as LocalTransactionState
-    from gantrymq.client.transactions import TransactionSendResult as TransactionSendResult
     from gantrymq.config.broker_settings import BrokerConfig as BrokerConfig
     from gantrymq.config.broker_settings import LiveConfig as LiveConfig
     from gantrymq.config.settings import FlushDiskType as FlushDiskType
@@ -102,6 +109,10 @@ if TYPE_CHECKING:
     from gantrymq.errors import SyncFailedError as SyncFailedError
     from gantrymq.errors import UnusableFileError as UnusableFileError
     from gantrymq.errors import WrongFileSizeError as WrongFileSizeError
+    from gantrymq.format.trace import MessageType as MessageType
+    from gantrymq.format.trace import TraceRecord as TraceRecord
+    from gantrymq.format.trace import TraceType as TraceType
+    from gantrymq.format.trace import decode_traces as decode_traces
     from gantrymq.model.message import Message as Message
     from gantrymq.model.message import StoredMessage as StoredMessage
     from gantrymq.model.message_queue import MessageQueue as MessageQueue
@@ -170,6 +181,15 @@ _PUBLIC = {
         "SimpleConsumerConfig",
     ),
     "gantrymq.client.consumer.simple": ("SimpleConsumer",),
+    "gantrymq.client.hooks": (
+        "ConsumeMessageContext",
+        "ConsumeMessageHook",
+        "ConsumeReturnType",
+        "EndTransactionContext",
+        "EndTransactionHook",
+        "SendMessageContext",
+        "SendMessageHook",
+    ),
     "gantrymq.client.keywords": (
         "ClientSettings",
         "ConsumerSettings",
@@ -183,10 +203,10 @@ _PUBLIC = {
     "gantrymq.client.records": ("decode_records",),
     "gantrymq.client.request_reply": ("create_reply_message",),
     "gantrymq.client.segments": ("PulledRecords",),
-    "gantrymq.client.send_result": ("SendResult", "SendStatus"),
+    "gantrymq.client.send_result": ("LocalTransactionState", "SendResult", "SendStatus", "TransactionSendResult"),
     "gantrymq.client.settings": ("ClientConfig", "ProducerConfig"),
     "gantrymq.client.transaction_producer": ("TransactionProducer",),
-    "gantrymq.client.transactions": ("AsyncTransactionProducer", "LocalTransactionState", "TransactionSendResult"),
+    "gantrymq.client.transactions": ("AsyncTransactionProducer",),
     "gantrymq.config.broker_settings": ("BrokerConfig", "LiveConfig"),
     "gantrymq.config.settings": ("FlushDiskType", "MessageStoreConfig"),
     "gantrymq.embedded.async_broker": ("AsyncEmbeddedBroker",),
@@ -229,6 +249,7 @@ _PUBLIC = {
         "UnusableFileError",
         "WrongFileSizeError",
     ),
+    "gantrymq.format.trace": ("MessageType", "TraceRecord", "TraceType", "decode_traces"),
     "gantrymq.model.message": ("Message", "StoredMessage"),
     "gantrymq.model.message_queue": ("MessageQueue",),
     "gantrymq.model.status": ("GetMessageStatus", "PutMessageStatus"),
@@ -293,14 +314,19 @@ __all__ = [
     "ConsumeConcurrentlyContext",
     "ConsumeConcurrentlyStatus",
     "ConsumeFromWhere",
+    "ConsumeMessageContext",
+    "ConsumeMessageHook",
     "ConsumeOrderlyContext",
     "ConsumeOrderlyStatus",
+    "ConsumeReturnType",
     "ConsumerSettings",
     "CorruptRecordError",
     "DiskError",
     "DiskFullError",
     "DuplicateFileError",
     "EmbeddedBroker",
+    "EndTransactionContext",
+    "EndTransactionHook",
     "FilterSyntaxError",
     "FlushDiskType",
     "GantrymqError",
@@ -319,6 +345,7 @@ __all__ = [
     "MessageQueue",
     "MessageStore",
     "MessageStoreConfig",
+    "MessageType",
     "MisfiledQueueError",
     "MissingFileError",
     "MissingLogBeginError",
@@ -350,6 +377,8 @@ __all__ = [
     "RemotingTimeoutError",
     "RemotingTooMuchRequestError",
     "RequestTimeoutError",
+    "SendMessageContext",
+    "SendMessageHook",
     "SendResult",
     "SendStatus",
     "SerializeType",
@@ -366,6 +395,8 @@ __all__ = [
     "SubscriptionGroupConfig",
     "SyncFailedError",
     "TopicConfig",
+    "TraceRecord",
+    "TraceType",
     "TransactionProducer",
     "TransactionSendResult",
     "UnusableFileError",
@@ -373,6 +404,7 @@ __all__ = [
     "__version__",
     "create_reply_message",
     "decode_records",
+    "decode_traces",
     "rebuild_store",
     "salvage_store",
     "verify_store",

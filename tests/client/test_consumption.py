@@ -23,6 +23,7 @@ from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.send_back import SendBack
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
+from gantrymq.client.hooks import ConsumeHooks
 from gantrymq.clock import ManualClock
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
@@ -60,7 +61,10 @@ class Scene:
         member = GroupMember(config, "CONSUME_PASSIVELY", self.clock, RequestDispatcher())
         self.offsets = RemoteBrokerOffsetStore(member)
         self.broker = broker or Broker()
-        self.context = ConsumeContext(member, config, self.offsets, cast(SendBack, self.broker), ConsumerStatistics())
+        self.context = ConsumeContext(
+            member, config, self.offsets, cast(SendBack, self.broker), ConsumerStatistics(),
+            ConsumeHooks((), member.group, self.clock),
+        )  # fmt: skip
         self.queue = ProcessQueue(QUEUE, self.clock.now_ms())
         self.messages = [message(offset) for offset in range(messages)]
         self.queue.put(self.messages, messages)

@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pytest
 
+from gantrymq.client.background import wait_or_timeout
 from gantrymq.client.consumer.assigned import AssignedQueues, QueueLocks
-from gantrymq.client.consumer.member import Division, GroupMember, wait_or_timeout
+from gantrymq.client.consumer.member import Division, GroupMember
 from gantrymq.client.consumer.offsets import LocalFileOffsetStore, OffsetStore
 from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.consumer.rebalance import Rebalancing

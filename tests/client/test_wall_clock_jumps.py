@@ -24,6 +24,7 @@ from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.send_back import SendBack
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
+from gantrymq.client.hooks import ConsumeHooks
 from gantrymq.client.routes import TopicRoute
 from gantrymq.client.send_result import SendResult, SendStatus
 from gantrymq.client.unique_id import UniqueIds
@@ -44,7 +45,8 @@ class Scene:
         self.member = GroupMember(self.config, "CONSUME_PASSIVELY", self.clock, RequestDispatcher())
         self.offsets, self.statistics = RemoteBrokerOffsetStore(self.member), ConsumerStatistics()
         self.send_back = AsyncMock(SendBack)
-        self.ground = ConsumeContext(self.member, self.config, self.offsets, self.send_back, self.statistics)
+        hooks = ConsumeHooks((), self.member.group, self.clock)
+        self.ground = ConsumeContext(self.member, self.config, self.offsets, self.send_back, self.statistics, hooks)
         self.queue = ProcessQueue(QUEUE, monotonic_ms(self.clock))
         self.queue.put([message(0)], 1)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from types import TracebackType
 from typing import Self, Unpack
@@ -21,18 +21,21 @@ from gantrymq.client.async_client import AsyncClient
 from gantrymq.client.background import OnceTask
 from gantrymq.client.calls import Call, recall_message
 from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.consumer.settings import ConsumerConfig
 from gantrymq.client.fault import MQFaultStrategy
 from gantrymq.client.heartbeats import Heartbeats
+from gantrymq.client.hooks import SendHooks
 from gantrymq.client.keywords import ProducerSettings
 from gantrymq.client.loop_thread import end_when_dropped
 from gantrymq.client.namespace import DLQ_PREFIX, RETRY_PREFIX, wrap_namespace
-from gantrymq.client.outgoing import OutgoingMessage, check_message, prepare, prepare_batch
+from gantrymq.client.outgoing import OutgoingMessage, check_batch, check_message, prepare, prepare_batch
 from gantrymq.client.publish_routes import PublishRoutes
 from gantrymq.client.request_reply import PendingReplies, create_reply_message
 from gantrymq.client.routes import TopicRoute
-from gantrymq.client.send_result import SendResult, SendStatus, read_send_result
+from gantrymq.client.send_result import DEFAULT_REGION, SendResult, SendStatus, read_send_result
 from gantrymq.client.send_window import SendWindow
-from gantrymq.client.settings import ProducerConfig
+from gantrymq.client.settings import ClientConfig, ProducerConfig, trace_topic
+from gantrymq.client.trace import GROUP_PREFIX, SEND_TIMEOUT_MS, TraceDispatcher, TraceHook, Tracing
 from gantrymq.client.unique_id import UniqueIds
 from gantrymq.clock import Clock, SystemClock, monotonic_ms
 from gantrymq.errors import (
@@ -53,6 +56,7 @@ from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 QueueSelector = Callable[[Sequence[MessageQueue]], MessageQueue]
 
 _LONG_BYTES = 64 * 1024
+_MAX_GROUP = 120
 
 RETRY_RESPONSE_CODES = frozenset(
     (
@@ -94,13 +98,16 @@ class AsyncProducer:
         self._register(dispatcher)
         self._client = AsyncClient(config, dispatcher)
         self._ids = UniqueIds(self._clock)
+        self._tracing = tracing_of(config, self._config.producer_group, "PRODUCE", self._clock)
+        hooks = (*config.hooks, *([self._tracing.hook] if self._tracing else []))
+        self._hooks = SendHooks(hooks, self._config.producer_group, self._clock)
         self._fault = MQFaultStrategy(latency_fault_enable=config.send_latency_fault_enable)
         self._routes = PublishRoutes(self._client, config, self._clock)
         beat = partial(_heartbeat, self._config.producer_group)
         heartbeats = self._heartbeats = Heartbeats(self._client, beat, self._routes.masters)
         self._window = SendWindow(config.back_pressure_for_async_send_num, config.back_pressure_for_async_send_size)
         self._end = partial(
-            _end, self._replies, self._window, self._routes, self._heartbeats, self._client,
+            _end, self._replies, self._window, self._routes, self._heartbeats, self._client, self._tracing,
             config.send_msg_timeout_ms / 1000, self._config.producer_group,
         )  # fmt: skip
         self._closing = OnceTask(self._end)
@@ -123,6 +130,8 @@ class AsyncProducer:
         """Begin to send heartbeats to the brokers that receive messages."""
         self._client.loop.check()
         self._heartbeats.start()
+        if self._tracing is not None:
+            self._tracing.dispatcher.start()
         if self._unless_dropped is None:
             self._unless_dropped = end_when_dropped(self, self._end)
 
@@ -206,14 +215,21 @@ class AsyncProducer:
         if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             raise MQClientError(f"topic={topic!r} is not allowed: no message of a retry topic can be recalled")
         try:
-            broker_name = decode_recall_handle(recall_handle).broker_name
+            handle = decode_recall_handle(recall_handle)
         except ValueError as error:
             raise MQClientError(f"recall_handle={recall_handle!r:.200} is not allowed: {error}") from error
         wait_ms = self._config.send_msg_timeout_ms if timeout_ms is None else timeout_ms
         full = self._full(topic)
         route = await self._routes.find(full, wait_ms)
-        call = recall_message(self._config.producer_group, full, recall_handle, broker_name)
-        return await self._client.call(master_of(route, broker_name), call, wait_ms)
+        call = recall_message(self._config.producer_group, full, recall_handle, handle.broker_name)
+        region_id, is_success = DEFAULT_REGION, False
+        try:
+            msg_id, region_id = await self._client.call(master_of(route, handle.broker_name), call, wait_ms)
+            is_success = True
+            return msg_id
+        finally:
+            if self._tracing is not None:
+                self._tracing.hook.recalled(full, handle.unique_key, region_id, is_success=is_success)
 
     @checked
     async def flush(self, timeout_ms: int | None = None) -> None:
@@ -228,12 +244,28 @@ class AsyncProducer:
     # A send has two steps: the caller prepares the message in any thread, and the event loop sends it
 
     def prepare(self, message: Message) -> OutgoingMessage:
-        """Validate and compress one message. Thread rule: any thread."""
-        return prepare(message, self._ids.new(), self._config)
+        """Validate and compress one message, and call the hooks before it. Thread rule: any thread."""
+        if not self._hooks:
+            return prepare(message, self._ids.new(), self._config)
+        check_message(message, self._config)
+        return self._prepared([message], lambda copies: prepare(copies[0], self._ids.new(), self._config))
 
     def prepare_batch(self, messages: Sequence[Message]) -> OutgoingMessage:
-        """Validate and compress a batch. Thread rule: any thread."""
-        return prepare_batch(messages, self._ids.new, self._config)
+        """Validate and compress a batch, and call the hooks before it. Thread rule: any thread."""
+        if not self._hooks:
+            return prepare_batch(messages, self._ids.new, self._config)
+        messages = check_batch(messages, self._config)
+        return self._prepared(messages, lambda copies: prepare_batch(copies, self._ids.new, self._config))
+
+    def _prepared(
+        self, messages: Sequence[Message], make: Callable[[Sequence[Message]], OutgoingMessage]
+    ) -> OutgoingMessage:
+        context = self._hooks.begin(messages)
+        try:
+            return replace(make(context.messages), context=context)
+        except BaseException as error:
+            self._hooks.end(context, error=error)
+            raise
 
     def prepare_request(self, message: Message, timeout_ms: int) -> OutgoingMessage:
         """Validate and compress a message that asks for a reply. Thread rule: any thread."""
@@ -280,6 +312,16 @@ class AsyncProducer:
 
         After ``leaves`` returned True, the send cannot be cancelled.
         """
+        sending = self._deliver(outgoing, queue, timeout_ms, leaves)
+        return await (sending if outgoing.context is None else self._hooks.follow(outgoing.context, sending))
+
+    async def _deliver(
+        self,
+        outgoing: OutgoingMessage,
+        queue: MessageQueue | QueueSelector | None,
+        timeout_ms: int | None,
+        leaves: Callable[[], bool],
+    ) -> SendResult:
         self._check_open()
         check_way(queue, timeout_ms)
         async with self._window.entered(len(outgoing.body)):
@@ -291,6 +333,10 @@ class AsyncProducer:
         self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None = None
     ) -> None:
         """Send a prepared message one-way, without a result."""
+        sending = self._deliver_oneway(outgoing, queue)
+        await (sending if outgoing.context is None else self._hooks.follow(outgoing.context, sending))
+
+    async def _deliver_oneway(self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None) -> None:
         self._check_open()
         check_way(queue, None)
         async with self._window.entered(len(outgoing.body)):
@@ -307,7 +353,9 @@ class AsyncProducer:
         chosen = given or self._fault.select(route.publish, None, monotonic_ms(self._clock))
         request = outgoing.request(self._config, chosen, self._clock.now_ms())
         try:
-            await self._client.tell(master_of(route, chosen.broker_name), request)
+            address = master_of(route, chosen.broker_name)
+            outgoing.note(chosen, address)
+            await self._client.tell(address, request)
         except (RemotingError, MQClientError):
             self._routes.forget(outgoing.topic)
             raise
@@ -368,8 +416,9 @@ class AsyncProducer:
             lambda: outgoing.request(self._config, queue, self._clock.now_ms()),
             lambda response, address: read_send_result(response, address, queue, outgoing.ids),
         )
-        address = master_of(route, queue.broker_name)
         try:
+            address = master_of(route, queue.broker_name)
+            outgoing.note(queue, address)
             if outgoing.correlation_id is not None:
                 await self._heartbeats.reach(address)  # by its connection the broker finds the requester
             result = await self._client.call(address, call, timeout_ms)
@@ -392,14 +441,37 @@ async def _end(
     routes: PublishRoutes,
     heartbeats: Heartbeats,
     client: AsyncClient,
+    tracing: Tracing | None,
     wait_s: float,
     group: str,
 ) -> None:
     replies.close()
     await window.drain(wait_s)
+    if tracing is not None:
+        await tracing.dispatcher.close()
     await routes.close()
     await heartbeats.close(producer_group=group)
     await client.close()
+
+
+def inner_producer(config: ClientConfig, clock: Clock, **settings: Unpack[ProducerSettings]) -> AsyncProducer:
+    """A producer for messages of our own, with the connection settings of another client and no namespace."""
+    shared = {one.name: getattr(config, one.name) for one in fields(ClientConfig)} | {"namespace": ""}
+    return AsyncProducer(ProducerConfig(**{**shared, **settings}), clock)
+
+
+def tracing_of(config: ProducerConfig | ConsumerConfig, group: str, kind: str, clock: Clock) -> Tracing | None:
+    """The tracing of a client, not started yet; None if it has none. ``kind`` is PRODUCE or CONSUME."""
+    topic = trace_topic(config.trace)
+    if not topic:
+        return None
+    own_group = f"{GROUP_PREFIX}-{group}-{kind}"[-_MAX_GROUP:]
+
+    def make() -> AsyncProducer:
+        return inner_producer(config, clock, producer_group=own_group, send_msg_timeout_ms=SEND_TIMEOUT_MS)
+
+    dispatcher = TraceDispatcher(topic, make)
+    return Tracing(dispatcher, TraceHook(dispatcher, config.namespace, group, clock))
 
 
 def still_under_way(messages: int, timeout_ms: int | None) -> MQClientError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from gantrymq.errors import MQClientError
@@ -90,3 +91,11 @@ class OnceTask:
         task = self.begin()
         await asyncio.wait({task})
         task.result()
+
+
+async def wait_or_timeout(event: asyncio.Event, timeout_s: float) -> None:
+    """Wait until an event is set, at most ``timeout_s``, and clear the event."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):  # wait_for swallows a cancellation that coincides with the event
+            await event.wait()
+    event.clear()

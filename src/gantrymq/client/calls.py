@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from gantrymq.errors import MQBrokerError
+from gantrymq.model.message import PROPERTY_MSG_REGION
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.route import ClusterInfo, TopicRouteData
 from gantrymq.remoting.bodies.topic import TopicList
@@ -146,15 +147,17 @@ def search_offset(queue: MessageQueue, timestamp_ms: int) -> Call[int]:
     )
 
 
-def recall_message(group: str, topic: str, recall_handle: str, broker_name: str) -> Call[str]:
-    """RECALL_MESSAGE: take a timer message back. The answer is its unique key."""
+def recall_message(group: str, topic: str, recall_handle: str, broker_name: str) -> Call[tuple[str, str]]:
+    """RECALL_MESSAGE: take a timer message back. The answer is its unique key and the broker's region."""
     header = RecallMessageRequestHeader(
         producer_group=group, topic=topic, recall_handle=recall_handle, bname=broker_name
     )
-    return Call(
-        lambda: RemotingCommand.request(header),
-        lambda response, address: success(response, address).read(RecallMessageResponseHeader).msg_id,
-    )
+
+    def read(response: RemotingCommand, address: str) -> tuple[str, str]:
+        msg_id = success(response, address).read(RecallMessageResponseHeader).msg_id
+        return msg_id, response.ext_fields.get(PROPERTY_MSG_REGION, "")
+
+    return Call(lambda: RemotingCommand.request(header), read)
 
 
 def pull(

@@ -5,13 +5,14 @@ Each class has the fields of one settings class, which validates the values. A t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
 from gantrymq.client.compression import CompressionType
 from gantrymq.client.consumer.allocation import AllocateMessageQueueStrategy
 from gantrymq.client.consumer.settings import ConsumeFromWhere, MessageModel
+from gantrymq.client.hooks import ConsumeMessageHook, EndTransactionHook, SendMessageHook
 from gantrymq.remoting.codes import SerializeType
 
 
@@ -46,6 +47,8 @@ class ProducerSettings(ClientSettings, total=False):
     default_topic_queue_nums: int
     back_pressure_for_async_send_num: int
     back_pressure_for_async_send_size: int
+    trace: bool | str
+    hooks: Sequence[SendMessageHook | EndTransactionHook]
 
 
 class GroupSettings(ClientSettings, total=False):
@@ -68,6 +71,8 @@ class ConsumerSettings(GroupSettings, total=False):
     persist_consumer_offset_interval_ms: int
     local_offset_store_dir: str | Path
     decode_decompress_body: bool
+    trace: bool | str
+    hooks: Sequence[ConsumeMessageHook]
 
 
 class PushConsumerSettings(ConsumerSettings, total=False):

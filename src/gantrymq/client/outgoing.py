@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from gantrymq.client.compression import compress
+from gantrymq.client.hooks import SendMessageContext
 from gantrymq.client.namespace import RETRY_PREFIX, wrap_namespace
 from gantrymq.client.settings import ProducerConfig
 from gantrymq.errors import MQClientError
@@ -35,8 +36,8 @@ from gantrymq.model.message import (
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
     REPLY_TYPE,
-    TIMER_PROPERTIES,
     Message,
+    is_delayed,
     is_of_bytes,
     is_one_text,
 )
@@ -178,12 +179,6 @@ def _check_timer(message: Message) -> None:
         raise MQClientError("a message has one of delay_level, delay_ms and deliver_at")
 
 
-def is_delayed(message: Message) -> bool:
-    """Whether a message asks to be delivered later than at once."""
-    asks = message.delay_level or message.delay_ms or message.deliver_at is not None
-    return bool(asks) or any(name in message.properties for name in (PROPERTY_DELAY, *TIMER_PROPERTIES))
-
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -213,7 +208,7 @@ MAX_PROPERTIES_BYTES = 0x7FFF
 class OutgoingMessage:
     """The parts of a send that do not depend on the queue. ``ids`` are the messages' ids, comma-joined for a batch.
 
-    ``correlation_id`` is that of a request that waits for a reply.
+    ``correlation_id`` is that of a request that waits for a reply, ``context`` what the producer's hooks get.
     """
 
     topic: str
@@ -226,6 +221,12 @@ class OutgoingMessage:
     code: RequestCode = RequestCode.SEND_MESSAGE_V2
     max_reconsume_times: int | None = None
     correlation_id: str | None = None
+    context: SendMessageContext | None = None
+
+    def note(self, queue: MessageQueue, broker_address: str) -> None:
+        """Tell the hooks where the message goes."""
+        if self.context is not None:
+            self.context.queue, self.context.broker_address = queue, broker_address
 
     def request(self, config: ProducerConfig, queue: MessageQueue, born_ms: int) -> RemotingCommand:
         """A new request for a queue; each attempt needs its own."""
@@ -270,11 +271,8 @@ def prepare(message: Message, unique_id: str, config: ProducerConfig) -> Outgoin
     )
 
 
-def prepare_batch(messages: Iterable[Message], new_id: Callable[[], str], config: ProducerConfig) -> OutgoingMessage:
-    """Prepare a batch: messages of one topic, without delay, stored all or none. The batch has an id of its own.
-
-    Raises MQClientError as :func:`prepare` does.
-    """
+def check_batch(messages: object, config: ProducerConfig) -> list[Message]:
+    """The messages of a batch, each of them valid. Raises MQClientError."""
     if isinstance(messages, Message | str | bytes) or not isinstance(messages, Iterable):
         raise MQClientError(f"a batch is several Messages, as a list, not one {type(messages).__name__}")
     messages = list(messages)
@@ -282,6 +280,15 @@ def prepare_batch(messages: Iterable[Message], new_id: Callable[[], str], config
         raise MQClientError("the batch is empty")
     for message in messages:
         check_message(message, config)
+    return messages
+
+
+def prepare_batch(messages: Iterable[Message], new_id: Callable[[], str], config: ProducerConfig) -> OutgoingMessage:
+    """Prepare a batch: messages of one topic, without delay, stored all or none. The batch has an id of its own.
+
+    Raises MQClientError as :func:`prepare` does.
+    """
+    messages = check_batch(messages, config)
     first = messages[0]
     parts, ids = [], []
     for message in messages:

@@ -4,15 +4,17 @@ Source: ClientConfig, NettyClientConfig, DefaultMQProducer.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import Any, Self, cast
 
 from gantrymq.client.compression import CompressionType
+from gantrymq.client.hooks import EndTransactionHook, SendMessageHook, check_hooks
 from gantrymq.config.keys import check_values, key
 from gantrymq.config.name_servers import ALLOWED, name_server_addresses
 from gantrymq.errors import ConfigError
+from gantrymq.format.trace import TRACE_TOPIC
 from gantrymq.model.size import MAX_DECOMPRESSED_BODY_SIZE
 from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.codes import SerializeType
@@ -85,6 +87,18 @@ class ClientConfig:
         return SessionCredentials(self.access_key, self.secret_key, self.security_token or None)
 
 
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
+
+
+def trace_topic(trace: object) -> str:
+    """The topic of the traces for a setting ``trace``; empty for False. Raises ConfigError."""
+    if isinstance(trace, bool):
+        return TRACE_TOPIC if trace else ""
+    if isinstance(trace, str) and _TOPIC.fullmatch(trace):
+        return trace
+    raise ConfigError("traceTopic", trace, f"True for {TRACE_TOPIC}, the name of a topic, or False")
+
+
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,120}")
 
 
@@ -99,6 +113,9 @@ class ProducerConfig(ClientConfig):
     A send waits while ``back_pressure_for_async_send_num`` messages, or ``back_pressure_for_async_send_size`` bytes of
     bodies, are under way. RocketMQ has these limits only with ``enableBackpressureForAsyncMode``, and a send above them
     fails.
+
+    ``trace`` True traces each message to RMQ_SYS_TRACE_TOPIC; a text is the name of another topic. ``hooks`` are called
+    before and after each send (:class:`gantrymq.client.hooks.SendMessageHook`).
     """
 
     producer_group: str = key("producerGroup", "DEFAULT_PRODUCER")
@@ -116,9 +133,13 @@ class ProducerConfig(ClientConfig):
     back_pressure_for_async_send_num: int = key("backPressureForAsyncSendNum", 1024, least=1)
     # RocketMQ has 100 MiB. On a slow link the last of that many bytes would leave after the time limit of a send.
     back_pressure_for_async_send_size: int = key("backPressureForAsyncSendSize", 16 * 1024 * 1024, least=1)
+    trace: bool | str = False
+    hooks: Sequence[SendMessageHook | EndTransactionHook] = ()
 
     def __post_init__(self) -> None:
         # super() without arguments does not work in a dataclass with slots.
         super(ProducerConfig, self).__post_init__()
         if not _GROUP.fullmatch(self.producer_group):
             raise ConfigError("producerGroup", self.producer_group, "1 to 120 of ^[%|a-zA-Z0-9_-]+$")
+        trace_topic(self.trace)
+        check_hooks(self.hooks, of_producer=True)

@@ -13,13 +13,11 @@ from typing import Unpack
 
 from gantrymq.client.keywords import ProducerSettings
 from gantrymq.client.producer import Producer
-from gantrymq.client.send_result import SendStatus
+from gantrymq.client.send_result import LocalTransactionState, SendStatus, TransactionSendResult
 from gantrymq.client.settings import ProducerConfig
 from gantrymq.client.transactions import (
     AsyncTransactionProducer,
     CheckTransaction,
-    LocalTransactionState,
-    TransactionSendResult,
     check_callable,
     state_of,
 )

@@ -22,19 +22,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from typing import Unpack
 
 from gantrymq.client.async_client import AsyncClient
 from gantrymq.client.async_producer import AsyncProducer, master_of
 from gantrymq.client.calls import PullResult, PullStatus
 from gantrymq.client.consumer.received import ReceivedMessage, received
+from gantrymq.client.hooks import SendHooks
 from gantrymq.client.keywords import ProducerSettings
 from gantrymq.client.namespace import without_namespace
-from gantrymq.client.outgoing import OutgoingMessage, check_message, is_delayed
+from gantrymq.client.outgoing import OutgoingMessage, check_message
 from gantrymq.client.records import decode_records
-from gantrymq.client.send_result import SendResult, SendStatus
+from gantrymq.client.send_result import LocalTransactionState, SendResult, SendStatus, TransactionSendResult
 from gantrymq.client.settings import ClientConfig, ProducerConfig
 from gantrymq.clock import Clock
 from gantrymq.errors import GantrymqError, MQClientError
@@ -45,6 +45,7 @@ from gantrymq.model.message import (
     PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_UNIQ_KEY,
     Message,
+    is_delayed,
     parse_message_id,
 )
 from gantrymq.model.message_queue import MessageQueue
@@ -55,21 +56,6 @@ from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
 log = get_logger("gantrymq.client.producer")
-
-
-class LocalTransactionState(Enum):
-    """The result of a local transaction. The broker asks again after UNKNOW (RocketMQ's spelling)."""
-
-    COMMIT_MESSAGE = "COMMIT_MESSAGE"
-    ROLLBACK_MESSAGE = "ROLLBACK_MESSAGE"
-    UNKNOW = "UNKNOW"
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionSendResult(SendResult):
-    """The result of a send in a transaction: the result of the half message, and the producer's decision."""
-
-    local_transaction_state: LocalTransactionState = LocalTransactionState.UNKNOW
 
 
 # The local transaction. Its arguments are the message and the id of the transaction.
@@ -108,7 +94,7 @@ class AsyncTransactionProducer(AsyncProducer):
         check_callable("check", check)
         self._checks = _CheckAnswers(check)
         super().__init__(config, clock, **settings)
-        self._checks.use(self._client, self._config)
+        self._checks.use(self._client, self._config, self._hooks)
         self._topics = [self._full(topic) for topic in topics]
 
     def _register(self, dispatcher: RequestDispatcher) -> None:
@@ -180,15 +166,15 @@ class AsyncTransactionProducer(AsyncProducer):
         request.remark = remark
         try:
             route = await self._routes.find(topic, self._config.send_msg_timeout_ms)
-            await self._client.tell(master_of(route, sent.queue.broker_name), request)
+            address = master_of(route, sent.queue.broker_name)
+            ids = sent.msg_id, sent.transaction_id or ""
+            self._hooks.ended_transaction(message, address, ids, state, is_from_check=False)
+            await self._client.tell(address, request)
         except GantrymqError as error:
             log.warning(
                 "the end of a transaction was not sent", msg_id=sent.msg_id, state=state.name, reason=str(error)
             )
-        return TransactionSendResult(
-            sent.status, sent.msg_id, sent.queue, sent.queue_offset, sent.offset_msg_id, sent.transaction_id,
-            sent.recall_handle, state,
-        )  # fmt: skip
+        return TransactionSendResult.of(sent, state)
 
 
 class _CheckAnswers:
@@ -199,10 +185,12 @@ class _CheckAnswers:
         self._client: AsyncClient | None = None
         self._config: ClientConfig = ProducerConfig("127.0.0.1:9876")
         self._group = ""
+        self._hooks: SendHooks | None = None
 
-    def use(self, client: AsyncClient, config: ProducerConfig) -> None:
-        """Set the clients through which answers are sent."""
+    def use(self, client: AsyncClient, config: ProducerConfig, hooks: SendHooks) -> None:
+        """Set the client through which answers are sent, and the hooks that see them."""
         self._client, self._config, self._group = client, config, config.producer_group
+        self._hooks = hooks
 
     def register(self, dispatcher: RequestDispatcher) -> None:
         """Register for the brokers' checks at a dispatcher."""
@@ -249,6 +237,9 @@ class _CheckAnswers:
         )
         request = RemotingCommand.request(header)
         request.remark = remark
+        if self._hooks is not None:
+            ids = header.msg_id, asked.transaction_id or ""
+            self._hooks.ended_transaction(message, channel.address, ids, state, is_from_check=True)
         if self._client is not None:
             try:
                 await self._client.tell(channel.address, request)

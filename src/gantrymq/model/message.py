@@ -107,6 +107,12 @@ class Message:
     deliver_at: datetime | int | None = None
 
 
+def is_delayed(message: Message) -> bool:
+    """Whether a message asks to be delivered later than at once."""
+    asks = message.delay_level or message.delay_ms or message.deliver_at is not None
+    return bool(asks) or any(name in message.properties for name in (PROPERTY_DELAY, *TIMER_PROPERTIES))
+
+
 def is_one_text(keys: object) -> bool:
     """Whether a message's keys are a single text; its letters would become the keys."""
     return isinstance(keys, str)

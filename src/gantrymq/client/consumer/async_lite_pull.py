@@ -19,12 +19,13 @@ from typing import Self, Unpack
 
 from gantrymq.client import calls
 from gantrymq.client.arguments import callback, checked_by, checks_arguments
-from gantrymq.client.background import BackgroundTasks, OnceTask
+from gantrymq.client.async_producer import tracing_of
+from gantrymq.client.background import BackgroundTasks, OnceTask, wait_or_timeout
 from gantrymq.client.consumer.assigned import AssignedQueues
 from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests, running_info
 from gantrymq.client.consumer.group_calls import GroupPull
 from gantrymq.client.consumer.listeners import MessageQueueListener
-from gantrymq.client.consumer.member import Division, GroupMember, wait_or_timeout
+from gantrymq.client.consumer.member import Division, GroupMember
 from gantrymq.client.consumer.offsets import offset_store
 from gantrymq.client.consumer.process_queue import FlowLimits, ProcessQueue
 from gantrymq.client.consumer.pulling import Puller, PullOwner
@@ -33,6 +34,7 @@ from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.settings import LitePullConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.consumer.subscription import TAG, subscription
+from gantrymq.client.hooks import ConsumeHooks
 from gantrymq.client.keywords import LitePullConsumerSettings
 from gantrymq.client.namespace import without_namespace, wrap_namespace
 from gantrymq.clock import Clock, SystemClock, monotonic_ms
@@ -125,8 +127,11 @@ class AsyncLitePullConsumer:
         self._member = GroupMember(config, "CONSUME_ACTIVELY", self._clock, dispatcher)
         self._offsets = offset_store(self._member)
         self._statistics = ConsumerStatistics()
+        self._tracing = tracing_of(config, self._member.group, "CONSUME", self._clock)
+        hooks = (*config.hooks, *([self._tracing.hook] if self._tracing else []))
+        self._hooks = ConsumeHooks(hooks, self._member.group, self._clock)
         self._assignment: dict[str, frozenset[MessageQueue]] | None = None
-        self._expressions: dict[str, str] = {}
+        self._expressions: dict[str, SubscriptionData] = {}
         self._fetched = FetchedMessages()
         self._watch = QueueWatch(self.fetch_message_queues, config.topic_metadata_check_interval_ms)
         self._queues_changed: MessageQueueListener | None = None
@@ -193,6 +198,8 @@ class AsyncLitePullConsumer:
         for service in (self._rebalancing.run, self._rebalancing.follow_routes, self._persist_regularly):
             self._tasks.start(service())
         self._member.heartbeats.start()
+        if self._tracing is not None:
+            self._tracing.dispatcher.start()
         for topic in self._watch.topics:
             self._tasks.start(self._watch.follow(topic))
 
@@ -209,6 +216,8 @@ class AsyncLitePullConsumer:
         await self._tasks.close()
         await self._assigned.close()
         await self._offsets.persist_at_last(list(self._assigned.table))
+        if self._tracing is not None:
+            await self._tracing.dispatcher.close()
         await self._member.close()
 
     # Subscriptions
@@ -244,10 +253,10 @@ class AsyncLitePullConsumer:
         if self._running:
             await self._refresh()
 
-    def set_sub_expression_for_assign(self, topic: str, expression: str) -> None:
-        """Set the tag filter of the assigned queues of a topic."""
+    def set_sub_expression_for_assign(self, topic: str, expression: str, expression_type: str = TAG) -> None:
+        """Set the filter of the assigned queues of a topic: tags, or with ``SQL92`` a condition."""
         full = wrap_namespace(self._config.namespace, topic)
-        self._expressions[full] = subscription(full, expression, TAG, 0).sub_string or "*"
+        self._expressions[full] = subscription(full, expression, expression_type, 0)
 
     def assignment(self) -> list[MessageQueue]:
         """The queues that are being fetched."""
@@ -278,8 +287,14 @@ class AsyncLitePullConsumer:
 
     async def poll(self, timeout_ms: int | None = None) -> list[ReceivedMessage]:
         """The messages of one pull. Waits at most ``timeout_ms``, by default ``poll_timeout_ms``."""
-        batch = await self.poll_batch(timeout_ms)
-        return batch.messages if batch is not None else []
+        return self.polled(await self.poll_batch(timeout_ms))
+
+    def polled(self, batch: Batch | None) -> list[ReceivedMessage]:
+        """The messages that a poll returns; the hooks see them. Thread rule: any thread."""
+        if batch is None:
+            return []
+        self._hooks.polled(batch.messages, self._member.shown(batch.queue.queue))
+        return batch.messages
 
     async def poll_batch(self, timeout_ms: int | None = None) -> Batch | None:
         """As :meth:`poll`, for a caller that may undo it with :meth:`give_back`."""
@@ -460,7 +475,7 @@ class AsyncLitePullConsumer:
     def _wanted(self, topic: str) -> SubscriptionData | None:
         if self._assignment is None:
             return self._member.subscriptions.get(topic)
-        return subscription(topic, self._expressions.get(topic, "*"), TAG, 0)
+        return self._expressions.get(topic) or subscription(topic, "*", TAG, 0)
 
     def _deliver(self, queue: ProcessQueue, messages: list[ReceivedMessage], took_s: float) -> None:
         self._statistics.pulled(queue.queue.topic, len(messages), took_s * 1000, monotonic_ms(self._clock))

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from gantrymq.client.arguments import callback, checked_by, checks_arguments
+from gantrymq.client.async_producer import tracing_of
 from gantrymq.client.background import BackgroundTasks, OnceTask
 from gantrymq.client.consumer.assigned import LOCK_INTERVAL_SECONDS, AssignedQueues, QueueLocks
 from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests, running_info
@@ -38,6 +39,7 @@ from gantrymq.client.consumer.send_back import SendBack
 from gantrymq.client.consumer.settings import ConsumeFromWhere, PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.consumer.subscription import TAG
+from gantrymq.client.hooks import ConsumeHooks
 from gantrymq.client.keywords import PushConsumerSettings
 from gantrymq.client.namespace import without_namespace
 from gantrymq.clock import Clock, SystemClock, monotonic_ms
@@ -82,6 +84,7 @@ class AsyncPushConsumer:
         self._member = GroupMember(config, "CONSUME_PASSIVELY", self._clock, dispatcher)
         self._offsets = offset_store(self._member)
         self._statistics = ConsumerStatistics()
+        self._tracing = tracing_of(config, self._member.group, "CONSUME", self._clock)
         self._rebalancing = Rebalancing(
             self._member, self._member.topics, self._divide, self._take_over, self._keep_topics
         )
@@ -183,6 +186,8 @@ class AsyncPushConsumer:
         await self._member.check_filters()
         self._check_new()  # once more, because other coroutines ran meanwhile
         self._work = self._made(*self._make)
+        if self._tracing is not None:
+            self._tracing.dispatcher.start()
         await self._member.heartbeats.beat()
         self._member.heartbeats.start()
         await self._divide_once()
@@ -224,6 +229,8 @@ class AsyncPushConsumer:
             await self._settling.close()
             await self._work.assigned.unlock()
             await self._work.send_back.close()
+        if self._tracing is not None:
+            await self._tracing.dispatcher.close()
         await self._member.close()
 
     def begin_no_more(self) -> None:
@@ -281,7 +288,11 @@ class AsyncPushConsumer:
         most = self._config.max_reconsume_times
         most = (WITHOUT_END if is_orderly else MAX_RECONSUME_TIMES) if most < 0 else most
         send_back = SendBack(self._member, most)
-        consume_context = ConsumeContext(self._member, self._config, self._offsets, send_back, self._statistics)
+        hooks = ConsumeHooks(
+            (*self._config.hooks, *([self._tracing.hook] if self._tracing else [])), self._member.group, self._clock,
+            self._config.consume_timeout_minutes * 60_000,
+        )  # fmt: skip
+        consume_context = ConsumeContext(self._member, self._config, self._offsets, send_back, self._statistics, hooks)
         rules = GroupPull(
             self._member.group, self._config.pull_batch_size, self._config.pull_batch_size_in_bytes,
             BROKER_SUSPEND_MAX_TIME_MS, post_subscription=self._config.post_subscription_when_pull,

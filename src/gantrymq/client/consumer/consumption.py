@@ -20,6 +20,7 @@ from gantrymq.client.consumer.received import ReceivedMessage, restore_topic
 from gantrymq.client.consumer.send_back import SendBack
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
+from gantrymq.client.hooks import ConsumeHooks
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.logs import get_logger
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult
@@ -45,6 +46,7 @@ class ConsumeContext:
     offsets: OffsetStore
     send_back: SendBack
     statistics: ConsumerStatistics
+    hooks: ConsumeHooks
 
     def begin(self, messages: list[ReceivedMessage]) -> None:
         """Mark messages as being in a listener. Thread rule: any thread."""
@@ -111,7 +113,11 @@ class ConsumptionByListener(Generic[C, S]):
     def __init__(self, consume_context: ConsumeContext, listener: Listener[C, S], statuses: type[S]) -> None:
         self._context = consume_context
         self._listening: Listening[C, S] = listening(
-            listener, statuses, consume_context.config.consume_thread_max, consume_context.member.group
+            listener,
+            statuses,
+            consume_context.config.consume_thread_max,
+            consume_context.member.group,
+            consume_context.hooks.around,
         )
         self._tasks = BackgroundTasks()
         self._ending = asyncio.Event()

@@ -248,14 +248,20 @@ class CoroutineListening(Generic[C, S]):
                 done(status, None)
 
 
-def listening(listener: Listener[C, S], statuses: type[S], most: int, name: str) -> Listening[C, S]:
+def listening(
+    listener: Listener[C, S],
+    statuses: type[S],
+    most: int,
+    name: str,
+    around: Callable[[Listener[C, S]], Listener[C, S]] = lambda listener: listener,
+) -> Listening[C, S]:
     """The implementation that fits the listener, on the running loop.
 
-    The listener returns None or one of ``statuses``.
+    The listener returns None or one of ``statuses``. What ``around`` makes of it is called in its place.
     """
     if _is_asynchronous(listener):
-        return CoroutineListening(listener, statuses, most)  # type: ignore[arg-type]
-    return ThreadedListening(listener, statuses, most, name)
+        return CoroutineListening(around(listener), statuses, most)  # type: ignore[arg-type]
+    return ThreadedListening(around(listener), statuses, most, name)
 
 
 def _is_asynchronous(listener: Callable[..., Any]) -> bool:

@@ -96,9 +96,9 @@ class LitePullConsumer:
         """Fetch exactly these queues, whatever other members of the group have."""
         self._loop.run(self._consumer.assign(queues))
 
-    def set_sub_expression_for_assign(self, topic: str, expression: str) -> None:
-        """Set the tag filter of the assigned queues of a topic."""
-        self._loop.do(lambda: self._consumer.set_sub_expression_for_assign(topic, expression))
+    def set_sub_expression_for_assign(self, topic: str, expression: str, expression_type: str = TAG) -> None:
+        """Set the filter of the assigned queues of a topic: tags, or with ``SQL92`` a condition."""
+        self._loop.do(lambda: self._consumer.set_sub_expression_for_assign(topic, expression, expression_type))
 
     def assignment(self) -> list[MessageQueue]:
         """The queues that are being fetched."""
@@ -124,7 +124,7 @@ class LitePullConsumer:
         If an exception of a signal handler interrupts it, the next poll returns the messages.
         """
         batch = self._loop.run(self._consumer.poll_batch(timeout_ms), undo=self._consumer.give_back)
-        return batch.messages if batch is not None else []
+        return self._consumer.polled(batch)
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Stop fetching and returning messages of these queues."""

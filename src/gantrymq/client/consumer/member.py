@@ -5,9 +5,7 @@ Source: MQClientInstance, RebalanceImpl.rebalanceByTopic.
 
 from __future__ import annotations
 
-import asyncio
 import random
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -102,11 +100,3 @@ class GroupMember(GroupClient):
         if failed is not None:
             raise failed
         return None
-
-
-async def wait_or_timeout(event: asyncio.Event, timeout_s: float) -> None:
-    """Wait until an event is set, at most ``timeout_s``, and clear the event."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):  # wait_for swallows a cancellation that coincides with the event
-            await event.wait()
-    event.clear()

@@ -98,7 +98,16 @@ class Puller:
             target = await self._target(queue.queue, offset, pulled)
             log.warning("a queue continues at another offset", queue=str(queue.queue), offset=target)
             return target if await self._owner.moved(queue, target) else None
-        messages = list(pulled_messages(pulled, queue.queue, wanted, self._member.config))
+        config = self._member.config
+        messages = list(
+            pulled_messages(
+                pulled,
+                queue.queue,
+                wanted,
+                decompressed=config.decode_decompress_body,
+                max_decompressed_body_size=config.max_decompressed_body_size,
+            )
+        )
         if messages:
             self._newest_ms[queue.queue] = messages[-1].store_timestamp_ms
             queue.put(messages, pulled.next_begin_offset)

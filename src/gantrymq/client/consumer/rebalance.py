@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 
-from gantrymq.client.consumer.member import Division, GroupMember, wait_or_timeout
+from gantrymq.client.background import wait_or_timeout
+from gantrymq.client.consumer.member import Division, GroupMember
 from gantrymq.client.logged_once import LoggedOnce
 from gantrymq.client.namespace import RETRY_PREFIX
 from gantrymq.errors import GantrymqError

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 
 from gantrymq.client.calls import PullResult
-from gantrymq.client.consumer.settings import ConsumerConfig
 from gantrymq.client.namespace import without_namespace
 from gantrymq.client.records import decode_records
 from gantrymq.model.message import PROPERTY_RETRY_TOPIC, PROPERTY_UNIQ_KEY, StoredMessage, message_id
@@ -59,7 +58,12 @@ def received(message: StoredMessage, queue: MessageQueue, pulled: PullResult) ->
 
 
 def pulled_messages(
-    pulled: PullResult, queue: MessageQueue, wanted: SubscriptionData, config: ConsumerConfig
+    pulled: PullResult,
+    queue: MessageQueue,
+    wanted: SubscriptionData,
+    *,
+    decompressed: bool,
+    max_decompressed_body_size: int,
 ) -> Iterator[ReceivedMessage]:
     """The messages of a pull that match the subscription.
 
@@ -69,9 +73,7 @@ def pulled_messages(
     """
     tags = frozenset(wanted.tags_set)
     for message in decode_records(
-        pulled.records,
-        decompressed=config.decode_decompress_body,
-        max_decompressed_body_size=config.max_decompressed_body_size,
+        pulled.records, decompressed=decompressed, max_decompressed_body_size=max_decompressed_body_size
     ):
         if not tags or message.tags in tags:
             yield received(message, queue, pulled)

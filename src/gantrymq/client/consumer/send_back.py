@@ -6,15 +6,12 @@ ConsumeMessageOrderlyService.sendMessageBack.
 
 from __future__ import annotations
 
-from dataclasses import fields
-
-from gantrymq.client.async_producer import AsyncProducer
+from gantrymq.client.async_producer import AsyncProducer, inner_producer
 from gantrymq.client.consumer.group_calls import send_message_back
 from gantrymq.client.consumer.group_client import REQUEST_TIMEOUT_MS
 from gantrymq.client.consumer.member import GroupMember
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.namespace import wrap_namespace
-from gantrymq.client.settings import ClientConfig, ProducerConfig
 from gantrymq.errors import GantrymqError, MQClientError
 from gantrymq.logs import get_logger
 from gantrymq.model.message import (
@@ -91,12 +88,13 @@ class SendBack:
 
     def _inner_producer(self) -> AsyncProducer:
         if self._producer is None:
-            shared = {one.name: getattr(self._member.config, one.name) for one in fields(ClientConfig)}
-            shared["namespace"] = ""  # the retry topic is a full name already
-            config = ProducerConfig(
-                **shared, producer_group=INNER_PRODUCER_GROUP, max_message_size=_ANY_SIZE, max_delay_level=_ANY_SIZE
+            self._producer = inner_producer(  # the retry topic is a full name already
+                self._member.config,
+                self._member.clock,
+                producer_group=INNER_PRODUCER_GROUP,
+                max_message_size=_ANY_SIZE,
+                max_delay_level=_ANY_SIZE,
             )
-            self._producer = AsyncProducer(config, self._member.clock)
             self._producer.start()
         return self._producer
 

@@ -4,13 +4,15 @@ Source: DefaultMQPushConsumer, DefaultLitePullConsumer, DefaultMQPushConsumerImp
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
 
 from gantrymq.client.consumer.allocation import AllocateMessageQueueAveragely, AllocateMessageQueueStrategy
-from gantrymq.client.settings import ClientConfig
+from gantrymq.client.hooks import ConsumeMessageHook, check_hooks
+from gantrymq.client.settings import ClientConfig, trace_topic
 from gantrymq.config.keys import key
 from gantrymq.errors import ConfigError
 from gantrymq.model.java import LONG_MAX
@@ -59,7 +61,9 @@ class ConsumerConfig(GroupConfig):
 
     ``consume_timestamp`` is ``yyyyMMddHHmmss`` in local time, for CONSUME_FROM_TIMESTAMP; the default is half an hour
     ago. ``instance_name`` is part of a broadcasting consumer's client id, by which its offsets are filed in
-    ``local_offset_store_dir``: give two consumers on one host different names.
+    ``local_offset_store_dir``: give two consumers on one host different names. ``trace`` True traces each message to
+    RMQ_SYS_TRACE_TOPIC; a text is the name of another topic. ``hooks`` are called before and after each listener call
+    (:class:`gantrymq.client.hooks.ConsumeMessageHook`).
 
     Without ``decode_decompress_body`` bodies are delivered as they are stored.
     """
@@ -73,10 +77,14 @@ class ConsumerConfig(GroupConfig):
     persist_consumer_offset_interval_ms: int = key("persistConsumerOffsetInterval", 5000, least=1)
     local_offset_store_dir: str | Path = "~/.rocketmq_offsets"
     decode_decompress_body: bool = key("com.rocketmq.decompress.body", True)
+    trace: bool | str = False
+    hooks: Sequence[ConsumeMessageHook] = ()
 
     def __post_init__(self) -> None:
         super(ConsumerConfig, self).__post_init__()
         _ = self.local_offset_root
+        trace_topic(self.trace)
+        check_hooks(self.hooks, of_producer=False)
         if not self.instance_name or set(self.instance_name) & {"/", "\0"}:
             raise ConfigError("instanceName", self.instance_name, "a name of a directory: it is part of a path")
         if not callable(getattr(self.allocate_message_queue_strategy, "allocate", None)) or isinstance(
