@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from gantrymq.filter.sql_filter import SqlFilterCache
 from gantrymq.remoting.bodies.client import CheckClientRequestBody, ConsumerData, HeartbeatData, SubscriptionData
 from gantrymq.remoting.codes import PullSysFlag, RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
@@ -175,3 +177,29 @@ async def test_a_retry_topic_is_filtered_by_the_topic_that_its_messages_came_fro
     await broker.dispatched(2, "%RETRY%G")
     found = await broker.pull("%RETRY%G", subscription="a IS NOT NULL", **SQL)
     assert bodies(found) == ([b"7"] if supported else [b"1", b"7"])
+
+
+@pytest.mark.parametrize("first", ["check", "heartbeat", "pull"])
+async def test_the_parser_is_loaded_on_a_thread(
+    broker: BrokerCase, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Importing Lark took 0.1 to 0.2 s, in which the event loop answered nothing."""
+    load, threads = SqlFilterCache.load, list[int]()
+
+    def noted(cache: SqlFilterCache) -> None:
+        if not cache.is_loaded:
+            threads.append(threading.get_ident())
+        load(cache)
+
+    monkeypatch.setattr(SqlFilterCache, "load", noted)
+    await send_all(broker, ["1", "7"])
+    assert not broker.server.filters.is_ready
+    if first == "check":
+        assert (await check(broker, "a > 5")).code == ResponseCode.SUCCESS
+    elif first == "heartbeat":
+        await subscribe(broker, "a > 5")
+        await broker.server.filters.begin_loading()
+    found = await asyncio.gather(*(broker.pull(subscription="a > 5", **SQL) for _ in range(3)))
+    assert [bodies(one) for one in found] == [[b"7"]] * 3
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()

@@ -122,7 +122,23 @@ def ours_filter_by_sql(namesrv: str) -> None:
             for queue in client.queues("SqlTopic")
             for message in decode_records(client.pull(queue, 0, expression=SQL, expression_type="SQL92").records)
         ]
-    assert sorted(found) == sorted(polled)
+        read = [
+            message.body
+            for queue in client.queues("SqlTopic")
+            for pulled in client.read(queue, 0, client.max_offset(queue), expression=SQL, expression_type="SQL92")
+            for message in decode_records(pulled.records)
+        ]
+    assert sorted(found) == sorted(read) == sorted(polled)
+    assigned: list[bytes] = []
+    with LitePullConsumer(namesrv, consumer_group="sql-assigned", consume_from_where=first) as lite:
+        lite.set_sub_expression_for_assign("SqlTopic", SQL, "SQL92")
+        lite.assign(lite.fetch_message_queues("SqlTopic"))
+        for queue in lite.assignment():
+            lite.seek_to_begin(queue)
+        eventually(
+            lambda: assigned.extend(one.body for one in lite.poll(timeout_ms=100)) or len(assigned) >= 6, "messages"
+        )
+    assert sorted(assigned) == sorted(polled)
 
 
 def test_the_real_consumer_filters_by_sql_at_our_broker(java: None) -> None:

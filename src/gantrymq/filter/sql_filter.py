@@ -1,9 +1,9 @@
 """A compiled SQL92 expression, and a cache of them.
 
 The grammar and Lark are imported when the first expression is parsed, so a process without SQL92 consumers never loads
-them.
+them. That takes 0.1 s and more, so an event loop calls :meth:`SqlFilterCache.load` on a thread before.
 
-Thread rule: one thread for a cache, any thread for a filter.
+Thread rule: one thread for a cache, except its ``load``; any thread for a filter.
 
 Source: SqlFilter, SelectorParser.parse (PARSE_CACHE), ExpressionMessageFilter.isMatchedByCommitLog.
 """
@@ -53,6 +53,18 @@ class SqlFilterCache:
         self._kept: OrderedDict[str, SqlFilter | str] = OrderedDict()
         self._characters = 0
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the parser is there."""
+        return self._parser is not None
+
+    def load(self) -> None:
+        """Import the grammar and make the parser. Thread rule: any thread."""
+        from gantrymq.filter.grammar import Parser
+
+        if self._parser is None:
+            self._parser = Parser()
+
     def compile(self, text: str) -> SqlFilter:
         """The filter of an expression. Raises FilterSyntaxError."""
         kept = self._kept.get(text)
@@ -68,10 +80,9 @@ class SqlFilterCache:
     def _compile(self, text: str) -> SqlFilter | str:
         """The filter, or the error of an invalid expression."""
         from gantrymq.filter.evaluate import compile_node
-        from gantrymq.filter.grammar import Parser
 
-        if self._parser is None:
-            self._parser = Parser()
+        self.load()
+        assert self._parser is not None
         try:
             return SqlFilter(text, compile_node(self._parser.parse(text)))
         except FilterSyntaxError as error:

@@ -90,6 +90,9 @@ class ClientManageProcessor:
         )
         if with_subscriptions:
             self._filters.register(name, consumer.subscription_data_set)
+            by_tag = all(is_tag_type(one.expression_type) for one in consumer.subscription_data_set)
+            if not by_tag and self._config.broker.enable_property_filter and not self._filters.is_ready:
+                self._filters.begin_loading()
         return is_other
 
     def unregister(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -103,7 +106,7 @@ class ClientManageProcessor:
             self._consumers.unregister(asked.consumer_group, channel, notify=notify)
         return request.response(ResponseCode.SUCCESS)
 
-    def check_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def check_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """CHECK_CLIENT_CONFIG: whether a filter can be compiled, if it is not by tags."""
         subscription = decode_request(CheckClientRequestBody, request.body).subscription_data
         if subscription is None or is_tag_type(subscription.expression_type):
@@ -112,6 +115,8 @@ class ClientManageProcessor:
         if not self._config.broker.enable_property_filter:
             remark = f"The broker does not support consumer to filter message by {kind}"
             return request.response(ResponseCode.SYSTEM_ERROR, remark)
+        if not self._filters.is_ready:
+            await self._filters.begin_loading()
         try:
             self._filters.compile(kind, subscription.sub_string)
         except FilterSyntaxError as error:

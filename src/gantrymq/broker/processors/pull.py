@@ -8,11 +8,11 @@ Source: PullMessageProcessor, DefaultPullMessageResultHandler, DefaultMessageSto
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from gantrymq.broker import names
 from gantrymq.broker.acl.access_control import AccessControl
@@ -310,9 +310,22 @@ class PullMessageProcessor:
         self._offsets, self._holds, self._stats, self._store_stats = offsets, holds, stats, store_stats
         self._access, self._filters = access, filters
 
-    def pull(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+    def pull(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand | None] | None:
         """Answer a pull at once, or hold it if its sysFlag allows that and there is no message."""
-        return self._process(channel, request, request.read(PullMessageRequestHeader), may_wait=True)
+        asked = request.read(PullMessageRequestHeader)
+        if not self._filters.is_ready and not is_tag_type(asked.expression_type):
+            return self._pull_when_ready(channel, request, asked)
+        return self._process(channel, request, asked, may_wait=True)
+
+    async def _pull_when_ready(
+        self, channel: Channel, request: RemotingCommand, asked: PullMessageRequestHeader
+    ) -> RemotingCommand | None:
+        """The first pull with a filter, as after a restart: the parser is loaded on a thread."""
+        if self._config.broker.enable_property_filter:
+            await self._filters.begin_loading()
+        return self._process(channel, request, asked, may_wait=True)
 
     def _process(
         self, channel: Channel, request: RemotingCommand, asked: PullMessageRequestHeader, *, may_wait: bool

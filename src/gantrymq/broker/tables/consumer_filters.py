@@ -14,6 +14,7 @@ Source: ConsumerFilterManager, ConsumerFilterData, BloomFilter.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
 from math import ceil, e, log
@@ -52,7 +53,19 @@ class ConsumerFilterManager:
         self._valid: set[tuple[str, str]] = set()  # filters that have been compiled, or come from the file
         self._size_bytes = 0
         self._filters = SqlFilterCache()
+        self._loading: asyncio.Future[None] | None = None
         self.edits = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether :meth:`compile` only compiles, and does not have to load the parser first."""
+        return self._filters.is_loaded
+
+    def begin_loading(self) -> asyncio.Future[None]:
+        """Load the parser on a thread, unless that has begun. The future completes when it is loaded."""
+        if self._loading is None:
+            self._loading = asyncio.ensure_future(asyncio.to_thread(self._filters.load))
+        return self._loading
 
     def compile(self, expression_type: str | None, text: str | None) -> SqlFilter:
         """The filter of an expression. Raises FilterSyntaxError, also for another type than SQL92."""
