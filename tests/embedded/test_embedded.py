@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -380,6 +381,15 @@ async def test_a_start_that_nobody_waits_for_is_closed_all_the_same() -> None:
 
 
 # Its clock
+
+
+def test_the_clock_of_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs/embedded.md").read_text("utf-8")
+    section = page[page.index("## The clock") : page.index("## What a kill is")]
+    (code,) = re.findall(r"^```python\n(.*?)^```$", section, re.M | re.S)
+    names: dict[str, Any] = {}
+    exec(compile(code, "embedded.md", "exec"), names)
+    names["test_an_hour_passes_at_once"]()
 
 
 def test_delayed_messages_come_when_the_clock_is_moved(broker: EmbeddedBroker) -> None:

@@ -6,8 +6,11 @@ Thread rule: the event loop's thread.
 from __future__ import annotations
 
 import asyncio
+import operator
 import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +20,10 @@ from gantrymq.config.broker_settings import LiveConfig, knows
 from gantrymq.config.properties import parse_assignments
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.embedded.standalone import Extras, Standalone
-from gantrymq.errors import ConfigError, MQBrokerError, RemotingError
+from gantrymq.errors import ConfigError, MQBrokerError, RemotingError, StoreClosedError
 from gantrymq.fs.killable import KillableFileSystem
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.message import TIMER_TOPIC
 from gantrymq.namesrv.settings import acts, read_namesrv_config
 from gantrymq.remoting.bodies.route import PERM_READ, PERM_WRITE
 from gantrymq.remoting.codes import ResponseCode
@@ -43,6 +47,29 @@ DEFAULTS: Settings = {
 }
 _TIMEOUT_MS = 10_000
 _ASK_AGAIN_S = 0.005
+_SETTLED_WITHIN_S = 5.0
+
+
+class BrokerClock(ShiftedClock):
+    """The broker's clock. Before it is moved forward, ``settle`` waits until the broker has taken in what it has.
+
+    Without that a recall that was acknowledged could come too late: the timers would read it after its message is due.
+    """
+
+    def __init__(self, settle: Callable[[], None]) -> None:
+        super().__init__()
+        self._settle = settle
+
+    def advance(self, by_ms: int) -> None:
+        """Move the clock forward by ``by_ms`` milliseconds, or back.
+
+        A move forward first waits, for at most 5 s, until all stored messages are dispatched and all timer messages
+        and recalls are scheduled. Raises TypeError unless it is an integer, ValueError if the time would be before 1970
+        or after 9986.
+        """
+        if operator.index(by_ms) > 0:
+            self._settle()
+        super().advance(by_ms)
 
 
 class RestartableBroker:
@@ -56,7 +83,7 @@ class RestartableBroker:
     """
 
     def __init__(self, store: Path, settings: Settings, *, namesrv_port: int = 0, listen_port: int = 0) -> None:
-        self.store_path, self.clock = store, ShiftedClock()
+        self.store_path, self.clock = store, BrokerClock(self._settle)
         self._given = _texts(settings)
         self._ports = (namesrv_port, listen_port or int(self._given.get("listenPort", 0)))
         self._entries = _texts(DEFAULTS) | self._given
@@ -86,6 +113,13 @@ class RestartableBroker:
     def store(self) -> MessageStore | None:
         """The open store; None while the broker is stopped."""
         return self._pair.broker.store if self._pair is not None else None
+
+    def _settle(self) -> None:
+        """Wait until the store is dispatched and its timers have read all, at most 5 s. Thread rule: any thread."""
+        deadline = time.monotonic() + _SETTLED_WITHIN_S
+        with suppress(StoreClosedError):
+            while (store := self.store) is not None and is_behind(store) and time.monotonic() < deadline:
+                time.sleep(_ASK_AGAIN_S)
 
     @property
     def store_config(self) -> MessageStoreConfig:
@@ -183,3 +217,13 @@ def _texts(settings: Settings) -> dict[str, str]:
             raise ConfigError(key, settings[key], "here, in a process of yours; gantrymq serve speaks TLS")
     words = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in settings.items()}
     return parse_assignments((f"{key}={text}" for key, text in words.items()), lambda key: knows(key) or acts(key))
+
+
+def is_behind(store: MessageStore) -> bool:
+    """Whether a store has messages that are not dispatched, or timer messages that are not in the wheel."""
+    if store.dispatch_behind_bytes:
+        return True
+    if store.timers is None or not store.max_offset_in_queue(TIMER_TOPIC, 0):
+        return False
+    progress = store.timers.progress
+    return progress is None or progress.behind_messages > 0
