@@ -25,6 +25,7 @@ from gantrymq import (
     TransactionProducer,
     create_reply_message,
 )
+from gantrymq.client import heartbeats
 from gantrymq.client.request_reply import PendingReplies
 from gantrymq.client.settings import ProducerConfig
 from gantrymq.clock import ManualClock
@@ -148,6 +149,15 @@ def test_a_request_finds_its_way_back_after_the_broker_was_restarted() -> None:
             consumer.listen(replier(producer))
             consumer.start()
             assert producer.request(Message("Again", b"ask"), ENOUGH_MS).body == b"ASK"
+
+
+def test_a_broker_that_was_restarted_knows_a_producer_that_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeats, "INTERVAL_SECONDS", 10_000)
+    with EmbeddedBroker() as broker, Producer(broker.namesrv, producer_group="silent") as producer:
+        producer.send(Message("Before", b"x"))
+        for _ in range(2):
+            eventually(lambda: "silent" in broker._life.pair.broker.producers.groups, "a heartbeat")
+            broker.restart()
 
 
 @pytest.mark.asyncio

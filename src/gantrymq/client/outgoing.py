@@ -156,7 +156,8 @@ def _check_text(what: str, text: str) -> None:
 
 def _check_numbers(message: Message, config: ProducerConfig) -> None:
     level, times = message.delay_level, message.reconsume_times
-    _check_timer(message)
+    if message.delay_ms or message.deliver_at is not None:
+        _check_timer(message)
     if not _is_whole(level) or not 0 <= level <= config.max_delay_level:
         raise MQClientError(f"delay_level={level!r} is not allowed: {_levels(config)}")
     if not _is_whole(message.flag) or not -INT_MAX - 1 <= message.flag <= INT_MAX:
