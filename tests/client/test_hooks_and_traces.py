@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -328,6 +329,15 @@ async def test_what_cannot_be_sent_is_dropped_counted_and_logged(caplog: pytest.
     assert "trace records were dropped" in caplog.text
     dispatcher.append(traced(1))
     assert dispatcher.dropped == 6
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_producer_that_is_dropped_sends_its_traces(broker: EmbeddedBroker) -> None:
+    producer: Any = Producer(broker.namesrv, producer_group="TD", trace=True)
+    msg_id = producer.send(Message("TracedAtLast", b"x")).msg_id
+    del producer
+    gc.collect()
+    eventually(lambda: [one.msg_id for one in records(broker, group="TD")] == [msg_id], "the record")
 
 
 @pytest.mark.asyncio

@@ -69,6 +69,8 @@ for name in ("export_store", "RocketMQDataSource", "rebuild_on_spark"):
 CLIENTS = """
 import sys
 from gantrymq import AdminClient, AsyncPushConsumer, LitePullConsumer, Message, Producer, PullClient, decode_records
+from gantrymq import AsyncTransactionProducer, SendMessageHook, TransactionProducer, create_reply_message, decode_traces
+Producer("127.0.0.1:9", trace=True).close()
 print([name for name in sys.modules if name.partition(".")[0] == "numpy" or name.startswith("gantrymq.kernels")])
 """
 

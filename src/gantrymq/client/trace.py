@@ -39,6 +39,7 @@ from gantrymq.model.message import (
 GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
 MAX_RECORDS = 2048  # that wait to be sent, as in RocketMQ
 BATCH_RECORDS = 100
+SENDS_AT_ONCE = 8  # behind the client's own sends each takes long
 MAX_BODY_BYTES = 128_000
 _MAX_KEYS_BYTES = 24_000  # below the limit of all properties
 _SEND_AT_LEAST_EVERY_S = 1.0
@@ -129,16 +130,19 @@ class TraceDispatcher:
 
     async def _send_waiting(self, producer: TraceProducer) -> None:
         while self._waiting:
-            message, count = self._next_message()
-            try:
-                await producer.send(message)
-            except GantrymqError as error:
-                self.dropped += count
-                if self._once.is_due("failed", type(error).__name__):
-                    log.warning("trace records were not sent", topic=self.topic, records=count, reason=str(error))
-            except asyncio.CancelledError:
-                self.dropped += count
-                raise
+            several = [self._next_message() for _ in range(SENDS_AT_ONCE) if self._waiting]
+            await asyncio.gather(*(self._send(producer, message, count) for message, count in several))
+
+    async def _send(self, producer: TraceProducer, message: Message, count: int) -> None:
+        try:
+            await producer.send(message)
+        except GantrymqError as error:
+            self.dropped += count
+            if self._once.is_due("failed", type(error).__name__):
+                log.warning("trace records were not sent", topic=self.topic, records=count, reason=str(error))
+        except asyncio.CancelledError:
+            self.dropped += count
+            raise
 
     def _next_message(self) -> tuple[Message, int]:
         """A trace message of the first waiting records, and how many these are."""
