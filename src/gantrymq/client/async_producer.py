@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Self, Unpack, cast
 from weakref import finalize
 
 from gantrymq.client.arguments import checked, is_queue
@@ -35,7 +35,7 @@ from gantrymq.client.routes import TopicRoute
 from gantrymq.client.send_result import DEFAULT_REGION, SendResult, SendStatus, read_send_result
 from gantrymq.client.send_window import SendWindow
 from gantrymq.client.settings import ClientConfig, ProducerConfig, trace_topic
-from gantrymq.client.trace import GROUP_PREFIX, SEND_TIMEOUT_MS, TraceDispatcher, TraceHook, Tracing
+from gantrymq.client.trace import GROUP_PREFIX, SEND_TIMEOUT_MS, TraceDispatcher, TraceHook, Tracing, with_trace
 from gantrymq.client.unique_id import UniqueIds
 from gantrymq.clock import Clock, SystemClock, monotonic_ms
 from gantrymq.errors import (
@@ -99,8 +99,7 @@ class AsyncProducer:
         self._client = AsyncClient(config, dispatcher)
         self._ids = UniqueIds(self._clock)
         self._tracing = tracing_of(config, self._config.producer_group, "PRODUCE", self._clock)
-        hooks = (*config.hooks, *([self._tracing.hook] if self._tracing else []))
-        self._hooks = SendHooks(hooks, self._config.producer_group, self._clock)
+        self._hooks = SendHooks(with_trace(config.hooks, self._tracing), self._config.producer_group, self._clock)
         self._fault = MQFaultStrategy(latency_fault_enable=config.send_latency_fault_enable)
         self._routes = PublishRoutes(self._client, config, self._clock)
         beat = partial(_heartbeat, self._config.producer_group)
@@ -192,7 +191,11 @@ class AsyncProducer:
         Raises what :meth:`send` raises if the request is not sent, and RequestTimeoutError if no reply comes within
         ``timeout_ms``: no consumer has the request, or its reply was lost. The request may have been processed.
         """
-        return await self.deliver_request(self.prepare_request(message, timeout_ms), timeout_ms, queue)
+        if _takes_long(message, self._config):
+            outgoing = await asyncio.to_thread(self.prepare_request, message, timeout_ms)
+        else:
+            outgoing = self.prepare_request(message, timeout_ms)
+        return await self.deliver_request(outgoing, timeout_ms, queue)
 
     async def reply(
         self, request: StoredMessage, body: bytes | bytearray | memoryview, *, timeout_ms: int | None = None
@@ -481,6 +484,8 @@ def still_under_way(messages: int, timeout_ms: int | None) -> MQClientError:
 
 def _takes_long(message: Message, config: ProducerConfig) -> bool:
     """Whether compressing the body would block the event loop: zlib takes 3 ms for 100 KB of incompressible data."""
+    if not isinstance(cast(object, message), Message):
+        return False
     body: object = message.body
     return is_of_bytes(body) and len(message.body) >= max(_LONG_BYTES, config.compress_msg_body_over_howmuch)
 

@@ -92,10 +92,11 @@ class Heartbeats:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _tell_new(self, address: str | None = None) -> None:
-        beat = Call(self._request, accepted)
-        fresh = ({address} if address else self._brokers()) - self._told
+        beat, told = Call(self._request, accepted), self._told
+        fresh = ({address} if address else self._brokers()) - told
         done = await asyncio.gather(*(self._tell(address, beat) for address in fresh))
-        self._told |= {address for address, accepted in zip(fresh, done, strict=True) if accepted}
+        # If a renewal has replaced the set meanwhile, this changes the old one: the brokers get another heartbeat.
+        told |= {address for address, accepted in zip(fresh, done, strict=True) if accepted}
 
     def _request(self) -> RemotingCommand:
         return RemotingCommand(RequestCode.HEART_BEAT, body=self._beat(self.client_id).encode())

@@ -53,7 +53,7 @@ class SendMessageContext:
     error: BaseException | None = None
     took_ms: int = 0
     values: dict[str, Any] = field(default_factory=dict)
-    since_ms: int = field(default=0, repr=False)
+    since_ms: int = field(default=0, init=False, repr=False)
 
 
 class ConsumeReturnType(IntEnum):
@@ -79,7 +79,7 @@ class ConsumeMessageContext:
     error: BaseException | None = None
     took_ms: int = 0
     values: dict[str, Any] = field(default_factory=dict)
-    since_ms: int = field(default=0, repr=False)
+    since_ms: int = field(default=0, init=False, repr=False)
 
     @property
     def is_success(self) -> bool:
@@ -179,9 +179,8 @@ class SendHooks:
     def begin(self, messages: Sequence[Message]) -> SendMessageContext:
         """Call the hooks before a send, with copies of its messages. Thread rule: any thread."""
         copies = [replace(one, properties=dict(one.properties)) for one in messages]
-        context = SendMessageContext(
-            self._group, copies, _type_of(copies[0]), self._clock.now_ms(), since_ms=monotonic_ms(self._clock)
-        )
+        context = SendMessageContext(self._group, copies, _type_of(copies[0]), self._clock.now_ms())
+        context.since_ms = monotonic_ms(self._clock)
         run_hooks(self._hooks, "send_message_before", context)
         return context
 
@@ -269,8 +268,8 @@ class ConsumeHooks:
             self._end(self._begin(messages, queue))
 
     def _begin(self, messages: Sequence[ReceivedMessage], queue: MessageQueue) -> ConsumeMessageContext:
-        now_ms, since_ms = self._clock.now_ms(), monotonic_ms(self._clock)
-        context = ConsumeMessageContext(self._group, queue, messages, now_ms, since_ms=since_ms)
+        context = ConsumeMessageContext(self._group, queue, messages, self._clock.now_ms())
+        context.since_ms = monotonic_ms(self._clock)
         run_hooks(self._hooks, "consume_message_before", context)
         return context
 

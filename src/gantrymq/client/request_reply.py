@@ -103,6 +103,7 @@ class PendingReplies:
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(MQClientError("the producer was closed before the reply"))
+                waiting.exception()  # a request whose send has failed does not look at it, and asyncio would warn
 
     def _push(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """PUSH_REPLY_MESSAGE_TO_CLIENT. A reply that no request waits for is logged, and accepted as in RocketMQ."""

@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from gantrymq.client.background import BackgroundTasks, wait_or_timeout
 from gantrymq.client.hooks import ConsumeMessageContext, EndTransactionContext, SendMessageContext
@@ -28,6 +28,7 @@ from gantrymq.clock import Clock
 from gantrymq.errors import GantrymqError
 from gantrymq.format.trace import MessageType, TraceRecord, TraceType, encode_traces
 from gantrymq.logs import get_logger
+from gantrymq.model.java import encode_utf8
 from gantrymq.model.message import (
     PROPERTY_KEYS,
     PROPERTY_MSG_REGION,
@@ -47,6 +48,8 @@ SEND_TIMEOUT_MS = 5000
 _CLOSE_WITHIN_S = 5.0
 
 log = get_logger("gantrymq.client")
+
+H = TypeVar("H")
 
 
 class TraceProducer(Protocol):
@@ -150,7 +153,7 @@ class TraceDispatcher:
         while self._waiting and len(parts) < BATCH_RECORDS:
             record = self._waiting[0]
             text, fresh = encode_traces([record]), [key for key in keys_of(record) if key not in keys]
-            more_bytes, more_key_bytes = len(text.encode()), sum(len(key.encode()) + 1 for key in fresh)
+            more_bytes, more_key_bytes = len(encode_utf8(text)), sum(len(encode_utf8(key)) + 1 for key in fresh)
             if parts and (body_bytes + more_bytes > MAX_BODY_BYTES or key_bytes + more_key_bytes > _MAX_KEYS_BYTES):
                 break
             if more_key_bytes > _MAX_KEYS_BYTES:
@@ -159,7 +162,7 @@ class TraceDispatcher:
             parts.append(text)
             keys.update(dict.fromkeys(fresh))
             body_bytes, key_bytes = body_bytes + more_bytes, key_bytes + more_key_bytes
-        return Message(self.topic, "".join(parts).encode(), keys=list(keys)), len(parts)
+        return Message(self.topic, encode_utf8("".join(parts)), keys=list(keys)), len(parts)
 
 
 def keys_of(record: TraceRecord) -> Iterator[str]:
@@ -288,3 +291,8 @@ class Tracing(NamedTuple):
 
     dispatcher: TraceDispatcher
     hook: TraceHook
+
+
+def with_trace(hooks: Sequence[H], tracing: Tracing | None) -> tuple[H | TraceHook, ...]:
+    """The hooks of a client, its own trace included."""
+    return (*hooks, tracing.hook) if tracing is not None else tuple(hooks)

@@ -37,6 +37,7 @@ from gantrymq.client.consumer.subscription import TAG, subscription
 from gantrymq.client.hooks import ConsumeHooks
 from gantrymq.client.keywords import LitePullConsumerSettings
 from gantrymq.client.namespace import without_namespace, wrap_namespace
+from gantrymq.client.trace import with_trace
 from gantrymq.clock import Clock, SystemClock, monotonic_ms
 from gantrymq.errors import AlreadyStartedError, MQClientError
 from gantrymq.model.message_queue import MessageQueue
@@ -128,8 +129,7 @@ class AsyncLitePullConsumer:
         self._offsets = offset_store(self._member)
         self._statistics = ConsumerStatistics()
         self._tracing = tracing_of(config, self._member.group, "CONSUME", self._clock)
-        hooks = (*config.hooks, *([self._tracing.hook] if self._tracing else []))
-        self._hooks = ConsumeHooks(hooks, self._member.group, self._clock)
+        self._hooks = ConsumeHooks(with_trace(config.hooks, self._tracing), self._member.group, self._clock)
         self._assignment: dict[str, frozenset[MessageQueue]] | None = None
         self._expressions: dict[str, SubscriptionData] = {}
         self._fetched = FetchedMessages()

@@ -42,6 +42,7 @@ from gantrymq.client.consumer.subscription import TAG
 from gantrymq.client.hooks import ConsumeHooks
 from gantrymq.client.keywords import PushConsumerSettings
 from gantrymq.client.namespace import without_namespace
+from gantrymq.client.trace import with_trace
 from gantrymq.clock import Clock, SystemClock, monotonic_ms
 from gantrymq.errors import AlreadyStartedError, MQClientError
 from gantrymq.logs import get_logger
@@ -289,7 +290,7 @@ class AsyncPushConsumer:
         most = (WITHOUT_END if is_orderly else MAX_RECONSUME_TIMES) if most < 0 else most
         send_back = SendBack(self._member, most)
         hooks = ConsumeHooks(
-            (*self._config.hooks, *([self._tracing.hook] if self._tracing else [])), self._member.group, self._clock,
+            with_trace(self._config.hooks, self._tracing), self._member.group, self._clock,
             self._config.consume_timeout_minutes * 60_000,
         )  # fmt: skip
         consume_context = ConsumeContext(self._member, self._config, self._offsets, send_back, self._statistics, hooks)
