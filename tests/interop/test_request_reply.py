@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,16 @@ from gantrymq import (
     ConsumeFromWhere,
     EmbeddedBroker,
     Message,
+    MQClientError,
     Producer,
+    PullClient,
     PushConsumer,
     ReceivedMessage,
     RequestTimeoutError,
+    TraceRecord,
+    TraceType,
+    decode_records,
+    decode_traces,
 )
 
 from .java import java_words
@@ -27,6 +34,7 @@ from .java_cluster import JavaCluster
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 ENOUGH_MS = 60_000
+_TRACES = 3 + 3 + 2 * 3  # requests of Java, its replies, and the calls of its listener
 
 
 class JavaEnds:
@@ -98,5 +106,39 @@ def test_each_client_replies_to_the_other(tmp_path: Path, broker: str) -> None:
             answers = [java.ask(f"question {number}") for number in range(3)]
             assert [one["reply"] for one in answers] == [f"ours:question {number}" for number in range(3)]
             assert {"PUSH_REPLY_TIME", "CORRELATION_ID", "TTL"} <= set(answers[0]["properties"])
+            check_traces(namesrv)
         finally:
             java.close()
+
+
+def traces(namesrv: str) -> list[TraceRecord]:
+    """Every trace record that is stored."""
+    with PullClient(namesrv) as client, suppress(MQClientError):  # the topic is made by the first
+        found = [
+            decode_traces(message.body.decode())
+            for queue in client.queues("RMQ_SYS_TRACE_TOPIC")
+            for pulled in client.read(queue, client.min_offset(queue), client.max_offset(queue))
+            for message in decode_records(pulled.records)
+        ]
+        assert not any(unread for _, unread in found)
+        return [record for records, _ in found for record in records]
+    return []
+
+
+def check_traces(namesrv: str) -> None:
+    """What the real client's own traces say, which it sends every five seconds: ours reads them."""
+    deadline = time.monotonic() + ENOUGH_MS / 1000
+    while len(records := traces(namesrv)) < _TRACES:
+        assert time.monotonic() < deadline, records
+        time.sleep(0.2)
+    assert {record.group for record in records} == {"j"}
+    sent = [record for record in records if record.type is TraceType.PUB]
+    assert [record.body_size_bytes for record in sent if record.topic == "OURS"] == [len("question 0")] * 3
+    assert {(record.tags, record.keys, record.is_success) for record in sent} == {("", "", True)}
+    before, after = (
+        {record.request_id: record for record in records if record.type is kind}
+        for kind in (TraceType.SUB_BEFORE, TraceType.SUB_AFTER)
+    )
+    assert before.keys() == after.keys()
+    assert len(before) == 3
+    assert all(record.is_success and record.context_code == 0 for record in after.values())

@@ -17,7 +17,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * The real client at both ends of request-reply: its consumer replies to every request of TOPIC with {@code java:} and the body,
  * and its producer sends a request to the topic ASKED for each line of stdin and prints {@code {reply,properties}}, or
- * {@code {error}} after ten seconds.
+ * {@code {error}} after ten seconds. Both are traced.
  */
 final class RequestReply implements Command {
     private static final int TIMEOUT_MS = 10_000;
@@ -29,7 +29,7 @@ final class RequestReply implements Command {
 
     @Override
     public int run(Options options, JsonLines out) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(options.text("group"));
+        DefaultMQProducer producer = new DefaultMQProducer(options.text("group"), true, null);
         producer.setNamesrvAddr(options.text("namesrv"));
         producer.setSendMsgTimeout(20_000); // the machine may have other work to do
         producer.start();
@@ -46,7 +46,7 @@ final class RequestReply implements Command {
     }
 
     private static DefaultMQPushConsumer consumer(Options options, DefaultMQProducer producer) throws MQClientException {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group"), true, null);
         consumer.setNamesrvAddr(options.text("namesrv"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(options.text("topic"), "*");
