@@ -109,21 +109,22 @@ def test_a_hook_sees_sends_and_adds_properties(broker: EmbeddedBroker) -> None:
         with pytest.raises(MQClientError):
             producer.send(Message("Hooked", b"lost"), lambda queues: None)  # type: ignore[arg-type,return-value]
         with pytest.raises(MQClientError):
+            producer.send_async(Message("Hooked", b"odd"), 5)  # type: ignore[arg-type]
+        with pytest.raises(MQClientError):
             producer.send(Message("Hooked", b"long", properties={"x": "y" * 40_000}))
         with pytest.raises(MQClientError):
             producer.send(Message("Hooked", b""))  # no hook sees what is no message
         broker.wait_for_messages("Hooked", 5)
     assert mine.properties == {"a": "b"}
     assert [[one.body for one in context.messages] for context in seen.sent] == [
-        [b"one"], [b"two"], [b"three", b"four"], [b"five"], [b"lost"], [b"long"],
+        [b"one"], [b"two"], [b"three", b"four"], [b"five"], [b"lost"], [b"odd"], [b"long"],
     ]  # fmt: skip
-    first, *_, oneway, lost, too_long = seen.sent
+    first, *_, oneway, lost, odd, too_long = seen.sent
     assert (first.result, first.error, first.queue) == (sent, None, sent.queue)
     assert (first.broker_address, first.producer_group) == (broker.address, "H")
     assert seen.sent[1].message_type is MessageType.DELAY
     assert (oneway.result, oneway.error, oneway.broker_address) == (None, None, broker.address)
-    assert isinstance(lost.error, MQClientError)
-    assert isinstance(too_long.error, MQClientError)
+    assert all(isinstance(one.error, MQClientError) for one in (lost, odd, too_long))
     assert {one.properties.get("traceparent") for one in broker.messages("Hooked")} == {"00-1"}
 
 

@@ -270,6 +270,11 @@ class AsyncProducer:
             self._hooks.end(context, error=error)
             raise
 
+    def abandon(self, outgoing: OutgoingMessage, error: BaseException) -> None:
+        """Tell the hooks that a prepared message is not sent. Thread rule: any thread."""
+        if outgoing.context is not None:
+            self._hooks.end(outgoing.context, error=error)
+
     def prepare_request(self, message: Message, timeout_ms: int) -> OutgoingMessage:
         """Validate and compress a message that asks for a reply. Thread rule: any thread."""
         check_message(message, self._config)

@@ -116,18 +116,27 @@ class Producer:
     def _begin(
         self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None, timeout_ms: int | None
     ) -> Future[SendResult]:
+        try:
+            under_way, sending = self._submit(outgoing, queue, timeout_ms)
+        except BaseException as error:
+            self._producer.abandon(outgoing, error)
+            raise
+        under_way.add_done_callback(sending.ended)
+        return sending.sent
+
+    def _submit(
+        self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None, timeout_ms: int | None
+    ) -> tuple[Future[SendResult], _Sending]:
         check_way(queue, timeout_ms)
         size_bytes = len(outgoing.body)
         self._loop.check_open()
         self._window.enter(size_bytes, wait=not self._loop.is_current)
         sending = _Sending(lambda: self._window.leave(size_bytes))
         try:
-            under_way = self._loop.submit(self._producer.deliver(outgoing, queue, timeout_ms, sending.leaves))
+            return self._loop.submit(self._producer.deliver(outgoing, queue, timeout_ms, sending.leaves)), sending
         except BaseException:
             self._window.leave(size_bytes)
             raise
-        under_way.add_done_callback(sending.ended)
-        return sending.sent
 
     def send_batch(
         self,
