@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,12 @@ from client_cases import FIRST, eventually
 from gantrymq import (
     AsyncProducer,
     AsyncPushConsumer,
+    BrokerConfig,
+    BrokerServer,
     EmbeddedBroker,
+    LiveConfig,
     Message,
+    MessageStoreConfig,
     MQBrokerError,
     MQClientError,
     Producer,
@@ -149,6 +154,27 @@ def test_a_request_finds_its_way_back_after_the_broker_was_restarted() -> None:
             consumer.listen(replier(producer))
             consumer.start()
             assert producer.request(Message("Again", b"ask"), ENOUGH_MS).body == b"ASK"
+
+
+@pytest.mark.asyncio
+async def test_every_broker_of_the_cluster_learns_of_a_requester(tmp_path: Path, broker: EmbeddedBroker) -> None:
+    """Java's client replies to any of them, this one without the topic of the request included."""
+    settings = {"namesrvAddr": broker.namesrv, "brokerName": "broker-b", "brokerIP1": "127.0.0.1", "listenPort": "0"}
+    live = LiveConfig(BrokerConfig(), MessageStoreConfig(mapped_file_size_commit_log=1 << 20, max_index_num=400))
+    live.update(settings)
+    other = BrokerServer(tmp_path / "store", live)
+    await asyncio.to_thread(broker.create_topic, "OfOne", 1)
+    await other.start()
+    try:
+        async with AsyncProducer(broker.namesrv, producer_group="wide") as producer:
+            assert {queue.broker_name for queue in await producer.queues("OfOne")} == {"broker-a"}
+            with pytest.raises(RequestTimeoutError):
+                await producer.request(Message("OfOne", b"ask"), 50)
+            async with asyncio.timeout(30):
+                while "wide" not in other.producers.groups:
+                    await asyncio.sleep(0.01)
+    finally:
+        await other.shutdown()
 
 
 def test_a_broker_that_was_restarted_knows_a_producer_that_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from gantrymq.client.loop_thread import end_when_dropped
 from gantrymq.client.namespace import DLQ_PREFIX, RETRY_PREFIX, wrap_namespace
 from gantrymq.client.outgoing import OutgoingMessage, check_batch, check_message, prepare, prepare_batch
 from gantrymq.client.publish_routes import PublishRoutes
-from gantrymq.client.request_reply import PendingReplies, create_reply_message
+from gantrymq.client.request_reply import PendingReplies, create_reply_message, reply_topic
 from gantrymq.client.routes import TopicRoute
 from gantrymq.client.send_result import DEFAULT_REGION, SendResult, SendStatus, read_send_result
 from gantrymq.client.send_window import SendWindow
@@ -429,6 +429,7 @@ class AsyncProducer:
             outgoing.note(queue, address)
             if outgoing.correlation_id is not None:
                 await self._heartbeats.reach(address)  # by its connection the broker finds the requester
+                self._routes.follow(map(reply_topic, route.clusters))  # Java's client replies to any broker of these
             result = await self._client.call(address, call, timeout_ms)
             failed = False
             return result

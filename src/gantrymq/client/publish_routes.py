@@ -44,6 +44,7 @@ class PublishRoutes:
         self._known: dict[str, _Known] = {}
         self._first: dict[str, asyncio.Task[_Known]] = {}
         self._tasks = BackgroundTasks()
+        self._followed: set[str] = set()
 
     async def find(self, topic: str, timeout_ms: int | None = None) -> TopicRoute:
         """The route of a topic; if it has none yet, the route of the brokers that would create it.
@@ -110,7 +111,10 @@ class PublishRoutes:
 
     def follow(self, topics: Iterable[str]) -> None:
         """Keep the routes of topics known: :meth:`masters` has their brokers before a message goes there."""
-        self._tasks.start(self._follow(tuple(topics)))
+        fresh = tuple(topic for topic in topics if topic not in self._followed)
+        if fresh:
+            self._followed.update(fresh)
+            self._tasks.start(self._follow(fresh))
 
     async def _follow(self, topics: tuple[str, ...]) -> None:
         while True:

@@ -64,7 +64,12 @@ def create_reply_message(request: StoredMessage, body: bytes | bytearray | memor
     }
     if PROPERTY_TTL in given:
         properties[PROPERTY_TTL] = given[PROPERTY_TTL]
-    return Message(f"{given[PROPERTY_CLUSTER]}_REPLY_TOPIC", body, properties=properties)
+    return Message(reply_topic(given[PROPERTY_CLUSTER]), body, properties=properties)
+
+
+def reply_topic(cluster: str) -> str:
+    """The topic of the replies to requests that are stored in a cluster."""
+    return f"{cluster}_REPLY_TOPIC"
 
 
 class PendingReplies:

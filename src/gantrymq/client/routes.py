@@ -20,7 +20,7 @@ class TopicRoute:
     """A topic's route: ``publish`` has the queues to send to, ``subscribe`` those to read, in RocketMQ's order.
 
     By broker name: ``masters`` has the master's address, ``brokers`` the address to read from, ``addresses`` the
-    addresses by broker id.
+    addresses by broker id. ``clusters`` has the names of the brokers' clusters.
     """
 
     topic: str
@@ -29,6 +29,7 @@ class TopicRoute:
     masters: dict[str, str]
     brokers: dict[str, str]
     addresses: dict[str, dict[int, str]]
+    clusters: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, topic: str, route: TopicRouteData) -> TopicRoute:
@@ -56,7 +57,8 @@ class TopicRoute:
             ]
         )
         addresses = {one.broker_name: dict(one.broker_addrs) for one in route.broker_datas}
-        return cls(topic, tuple(publish), tuple(subscribe), masters, brokers, addresses)
+        clusters = frozenset(one.cluster for one in route.broker_datas if one.cluster)
+        return cls(topic, tuple(publish), tuple(subscribe), masters, brokers, addresses, clusters)
 
     def address_of(self, queue: MessageQueue, broker_id: int) -> str:
         """The address at which to read a queue: the broker with this id, else as :meth:`address`.
