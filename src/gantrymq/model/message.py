@@ -57,8 +57,14 @@ PROPERTY_CLUSTER = "CLUSTER"
 PROPERTY_BORN_TIMESTAMP = "BORN_TIMESTAMP"
 TIMER_PROPERTIES = (PROPERTY_TIMER_DELIVER_MS, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELAY_SEC)
 REPLY_TYPE = "reply"  # the MSG_TYPE of a reply
+# Topics in which messages wait before they are delivered, and the groups whose offsets say how far that is done.
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
+TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+TRANS_OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRANS_GROUP = "CID_RMQ_SYS_TRANS"
+REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"  # and the name of the cluster
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 
 
 def tag_code(tag: str) -> int:

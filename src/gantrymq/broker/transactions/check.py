@@ -33,7 +33,6 @@ from gantrymq.broker.transactions.decisions import Decisions
 from gantrymq.broker.transactions.half_messages import (
     check_times,
     checked_message,
-    decided_offsets,
     discarded_message,
     first_offset,
     fits,
@@ -47,6 +46,7 @@ from gantrymq.broker.transactions.op_batches import OpBatches
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import RemotingError
+from gantrymq.format.op_message import decided_offsets
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.remoting.transport.limited_log import LimitedLog
 from gantrymq.store.log.appendable import AppendableMessage
@@ -80,7 +80,7 @@ class _Ops:
     def take(self, op: StoredMessage) -> None:
         """Note the decisions of one op message."""
         last = -1
-        for offset in decided_offsets(op):
+        for offset in decided_offsets(op.tags, op.body):
             last = max(last, offset)
             if offset < self.begin:
                 if len(self.earlier) < _MOST_OPS_NOTED:

@@ -1,27 +1,27 @@
 """The messages of a transaction, and their conversions into each other.
 
 A prepared message becomes a half message in RMQ_SYS_TRANS_HALF_TOPIC, which no consumer reads. A commit puts the final
-message into the real topic. An op message in RMQ_SYS_TRANS_OP_HALF_TOPIC names the queue offsets of decided half
-messages, each followed by a comma; one of 4.9.8 names a single offset. A half message that is checked is put back at
+message into the real topic. An op message in RMQ_SYS_TRANS_OP_HALF_TOPIC names decided half messages
+(:mod:`gantrymq.format.op_message`). A half message that is checked is put back at
 the end of its queue with its number of checks plus 1. After the last check it goes to TRANS_CHECK_MAX_TIME_TOPIC.
 
 Pure: no I/O, no clock.
 
-Source: TransactionalMessageBridge, TransactionalMessageUtil, EndTransactionProcessor.endMessageTransaction,
+Source: TransactionalMessageBridge, EndTransactionProcessor.endMessageTransaction,
 DefaultTransactionalMessageCheckListener.toMessageExtBrokerInner, MessageDecoder.encode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from gantrymq.broker import names
+from gantrymq.format.op_message import REMOVE_TAG, number
 from gantrymq.format.properties import CRC_PROPERTY_SIZE, encode_properties
 from gantrymq.format.record import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH_V1, encode_record
 from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
 from gantrymq.model.host import Host
-from gantrymq.model.java import INT_MAX, LONG_MAX, encode_utf8, parse_number
+from gantrymq.model.java import INT_MAX, LONG_MAX, encode_utf8
 from gantrymq.model.message import (
     PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
     PROPERTY_REAL_QUEUE_ID,
@@ -37,8 +37,6 @@ from gantrymq.model.message import (
     message_for_queue,
 )
 
-REMOVE_TAG = "d"
-OFFSET_SEPARATOR = ","
 # The bytes that putting back adds to the properties: number of checks, offset of the first record.
 _RESERVED_BYTES = sum(
     len(name) + len(str(most)) + 2
@@ -47,7 +45,6 @@ _RESERVED_BYTES = sum(
         (PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET, LONG_MAX),
     )
 )
-_NO_NUMBER = -1
 
 
 def half_message(prepared: Message) -> Message:
@@ -135,20 +132,6 @@ def op_message(queue_id: int, body: bytes, now_ms: int, host: Host) -> Message:
     )
 
 
-def op_body(offsets: Sequence[int]) -> bytes:
-    """The body of an op message."""
-    return "".join(f"{offset}{OFFSET_SEPARATOR}" for offset in offsets).encode()
-
-
-def decided_offsets(op: StoredMessage) -> Iterator[int]:
-    """The queue offsets that an op message names; none with another tag. Texts that are not numbers are skipped."""
-    if op.tags != REMOVE_TAG:
-        return
-    for text in op.body.decode("ascii", "replace").split(OFFSET_SEPARATOR):
-        if (offset := number(text)) >= 0:
-            yield offset
-
-
 def check_times(half: StoredMessage) -> int:
     """The number of checks of a half message so far."""
     return max(number(half.properties.get(PROPERTY_TRANSACTION_CHECK_TIMES)), 0)
@@ -179,14 +162,6 @@ def wire_record(half: StoredMessage, topic: str, queue_id: int) -> bytes:
     version = 1 if len(raw) <= MAX_TOPIC_LENGTH_V1 else 2
     real = replace(half, topic=topic, queue_id=queue_id, version=version)
     return encode_record(real, raw, encode_properties(half.properties))
-
-
-def number(text: str | None) -> int:
-    """The number in a property; -1 if it is missing, negative or not a number."""
-    try:
-        return max(parse_number(text or "", LONG_MAX), _NO_NUMBER)
-    except ValueError:
-        return _NO_NUMBER
 
 
 def _fits(properties: dict[str, str], reserved_bytes: int) -> bool:

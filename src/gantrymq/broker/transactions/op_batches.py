@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections import deque
 
 from gantrymq.broker.appends.put_queue import PutQueue
-from gantrymq.broker.transactions.half_messages import op_body, op_message
+from gantrymq.broker.transactions.half_messages import op_message
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.format.op_message import op_body
 from gantrymq.logs import get_logger
 from gantrymq.model.host import Host
 from gantrymq.store.log.appendable import AppendableMessage
