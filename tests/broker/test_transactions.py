@@ -420,6 +420,37 @@ async def test_an_immune_message_with_many_behind_it_is_put_back(
     assert tx.asked == []
 
 
+async def test_an_immune_message_that_was_put_back_stays_open_in_later_checks(
+    tx: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gantrymq.broker.transactions.check._MOST_PASSED", 2)
+    await tx.prepare(b"open", properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": "3600"})
+    for _ in range(4):
+        for _ in range(3):
+            await tx.end(await tx.prepare(), TRANSACTION_ROLLBACK)
+        await tx.check()
+        await tx.write_ops()
+    await tx.check(4_000_000)
+    assert [message.body for _, message in tx.asked] == [b"open"]
+
+
+async def test_the_end_of_an_immune_message_that_was_put_back_counts_after_a_restart(
+    start: StartTransactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gantrymq.broker.transactions.check._MOST_PASSED", 2)
+    tx = await start()
+    await tx.connect()
+    half = await tx.prepare(properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": "3600"})
+    for _ in range(3):
+        await tx.end(await tx.prepare(), TRANSACTION_ROLLBACK)
+    await tx.check()
+    tx = await again(tx, start)
+    assert (await tx.end(half, TRANSACTION_ROLLBACK)).code == ResponseCode.SUCCESS
+    await tx.check()
+    await tx.check(4_000_000)
+    assert tx.asked == []
+
+
 # Lives
 
 

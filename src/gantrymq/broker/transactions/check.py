@@ -6,7 +6,9 @@ back at the end of the queue. The group CID_RMQ_SYS_TRANS has an offset in the h
 which the next check begins.
 
 - When a message is put back, its old record counts as decided: an op message names it. So a kill in the middle of a
-  check puts no message back twice. (RocketMQ writes no such op message.)
+  check puts no message back twice. (RocketMQ writes no such op message.) The first record of an immune message is the
+  exception: an op message that names it stands for the decision of its producer, so it is skipped by the committed
+  offsets alone.
 - The offsets are committed once the log is durable up to the end of the check. Otherwise a power cut could take a
   final message, and no check would read its half message again. (RocketMQ commits them at once.)
 - A check reads the half messages that existed when it began, in slices of the event loop. It needs one byte of memory
@@ -89,6 +91,11 @@ class _Ops:
                 self.decided[offset - self.begin] = 1
         if len(self.read) < _MOST_OPS_NOTED:
             self.read.append((op.queue_offset + 1, last))
+
+    def names(self, offset: int) -> bool:
+        """Whether one of them says that the half message at a queue offset, -1 for none, is decided."""
+        place = offset - self.begin
+        return offset in self.earlier or (0 <= place < len(self.decided) and self.decided[place] == 1)
 
     def done_until(self, op_offset: int, half_offset: int) -> int:
         """The offset of the op queue up to which no op message names a half message from ``half_offset`` on."""
@@ -264,7 +271,7 @@ class TransactionalMessageCheckService:
         (RocketMQ puts it back in every check.)
         """
         first = first_offset(half)
-        if first in walk.ops.earlier or self._ops.is_decided(walk.queue_id, first):
+        if walk.ops.names(first) or self._ops.is_decided(walk.queue_id, first):
             self._ops.add(walk.queue_id, half.queue_offset)
             return True
         if walk.end - half.queue_offset <= _MOST_PASSED:
@@ -273,7 +280,9 @@ class TransactionalMessageCheckService:
         immune = immune_message(half)
         newer = await self._put_back(half, immune if fits(immune) else checked_message(half, 0))
         if newer is not None:
-            self._decisions.put_back(walk.queue_id, half.queue_offset, newer.queue_offset)
+            # An op message that names a first record says that the producer has decided its transaction.
+            is_first = first < 0 and fits(immune)
+            self._decisions.put_back(walk.queue_id, half.queue_offset, newer.queue_offset, is_named=not is_first)
         return newer is not None
 
     async def _put_back(self, half: StoredMessage, message: Message) -> StoredMessage | None:

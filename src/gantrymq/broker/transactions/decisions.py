@@ -83,13 +83,15 @@ class Decisions:
         """Whether a decision on the half message is in progress."""
         return (queue_id, offset) in self._under_way
 
-    def put_back(self, queue_id: int, offset: int, newer: int) -> bool:
+    def put_back(self, queue_id: int, offset: int, newer: int, *, is_named: bool = True) -> bool:
         """Note that the half message at ``offset`` has a newer record, so that the old one counts as decided.
 
-        False if its producer has decided it meanwhile, or is about to: then the newer record needs no check.
+        ``is_named`` False leaves out the op message about the old one. Returns False if its producer has decided it
+        meanwhile, or is about to: then the newer record needs no check.
         """
         was_decided = self._ops.is_decided(queue_id, offset)
-        self._ops.add(queue_id, offset)
+        if is_named:
+            self._ops.add(queue_id, offset)
         if was_decided:
             self._ops.add(queue_id, newer)
             return False
