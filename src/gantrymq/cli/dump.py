@@ -13,13 +13,13 @@ import typer
 
 from gantrymq.cli.opened import end_reading, read_options
 from gantrymq.cli.options import AsJson, Begin, ConfigFile, End, Settings, Store, count, queue_number
-from gantrymq.cli.terminal import DONE, FINDINGS, warn
+from gantrymq.cli.terminal import DONE, FINDINGS, print_error, warn
 
 if TYPE_CHECKING:
-    from gantrymq.cli.records import Record
     from gantrymq.cli.terminal import Report
     from gantrymq.store.queue.consume_queue import ConsumeQueue
     from gantrymq.store.reader import StoreReader
+    from gantrymq.tools.read.record_rows import Record
 
 _STEP = "Reading messages"
 
@@ -128,11 +128,11 @@ class _Entries:
     """The selected queues and their selected entries."""
 
     def __init__(self, reader: StoreReader, wanted: _Wanted) -> None:
-        from gantrymq.cli.records import RecordRows
+        from gantrymq.tools.read.record_rows import RecordRows
 
         self.queues = [queue for queue in reader.consume_queues if wanted.takes_queue(queue)]
         self.unreadable = self.wrong_crc = 0
-        self._rows = RecordRows(reader.log)
+        self._rows = RecordRows(reader.log, print_error)
         self._wanted = wanted
         self._read = 0
         self._total = sum(max(queue.max_offset - self._first(queue), 0) for queue in self.queues)
@@ -163,9 +163,9 @@ class _Entries:
             report(_STEP, self._total, self._total)
 
     def _all(self, queue: ConsumeQueue, report: Report | None) -> Iterator[_Entry]:
-        from gantrymq.cli.records import MOST_AT_ONCE
         from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
         from gantrymq.format.queue_ext import is_address
+        from gantrymq.tools.read.record_rows import MOST_AT_ONCE
 
         offset = self._first(queue)
         while offset < queue.max_offset:

@@ -15,7 +15,6 @@ from gantrymq.format.stop_reason import StopReason
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gantrymq.cli.records import Record
     from gantrymq.config.properties import Reading
     from gantrymq.errors import DiskError, StoreError
     from gantrymq.fs.reads import LostPages
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from gantrymq.store.log.mapped_file import MappedFile
     from gantrymq.store.log.record_chain import RecordChain
     from gantrymq.store.recovery.log_passes import LostRecords
+    from gantrymq.tools.read.record_rows import Record
 
 _MAX_REACHED = "--max"
 
@@ -109,7 +109,7 @@ def open_log(path: Path, reading: Reading) -> OpenedLog:
 
 def _first(items: Iterator[Item], most: int | None) -> Iterator[Item]:
     """The first ``most`` records and the items between them, then an end at the offset of the next record."""
-    from gantrymq.cli.records import Record
+    from gantrymq.tools.read.record_rows import Record
 
     records = 0
     for offset, item in items:
@@ -149,11 +149,11 @@ def _items(opened: OpenedLog, offset: int) -> Iterator[Item]:
 
 def _items_of_file(file: MappedFile, position: int, lost: LostRecords) -> Generator[Item, None, tuple[int, str]]:
     """The records of one file. Returns their end, and the reason why the log ends there; "" if it continues."""
-    from gantrymq.cli.records import Record
     from gantrymq.kernels import codes
     from gantrymq.store.log.log_scanner import MappedSource
     from gantrymq.store.log.record_batch import RecordScan
     from gantrymq.store.log.record_chain import RecordChain
+    from gantrymq.tools.read.record_rows import Record
 
     chain = RecordChain(MappedSource(file), RecordScan(codes.CHECK_MARK), position, file.size)
     base = file.file_from_offset

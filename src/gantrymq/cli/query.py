@@ -9,11 +9,11 @@ import typer
 
 from gantrymq.cli.opened import end_reading, read_options
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, moment_ms, whole_number
-from gantrymq.cli.terminal import DONE, FINDINGS, warn
+from gantrymq.cli.terminal import DONE, FINDINGS, print_error, warn
 
 if TYPE_CHECKING:
-    from gantrymq.cli.records import Record
     from gantrymq.store.reader import StoreReader
+    from gantrymq.tools.read.record_rows import Record
 
 
 def query(
@@ -71,13 +71,13 @@ def query(
         gantrymq store query /data/store orders 'T#paid'
     """
     from gantrymq.cli.opened import open_reader
-    from gantrymq.cli.records import RecordRows
     from gantrymq.store.index.index_service import EVERYTHING_MS
+    from gantrymq.tools.read.record_rows import RecordRows
 
     with closing(open_reader(store, read_options(config, set_))) as reader:
         end_ms = EVERYTHING_MS if end is None else end
         offsets = reader.query_offsets(topic, key, begin_ms=begin, end_ms=end_ms, max_num=most)
-        rows = RecordRows(reader.log)
+        rows = RecordRows(reader.log, print_error)
         answers = [(offset, rows.at(offset)) for offset in offsets]
         if not answers and not any(queue.topic == topic for queue in reader.consume_queues):
             warn(f"there is no topic {topic}")

@@ -16,11 +16,11 @@ from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count
 from gantrymq.cli.terminal import DONE, FINDINGS, print_error
 
 if TYPE_CHECKING:
-    from gantrymq.cli.records import Record
     from gantrymq.config.properties import Reading
     from gantrymq.errors import StoreError
     from gantrymq.store.log.commit_log import CommitLog
     from gantrymq.store.reader import StoreReader
+    from gantrymq.tools.read.record_rows import Record
 
 _MSG_ID_DIGITS = (32, 56)
 
@@ -99,9 +99,9 @@ def _place(word: str) -> tuple[int, str | None]:
 
 
 def _at(store: Path, commit_log: CommitLog, offset: int, host: str | None) -> _Found:
-    from gantrymq.cli.records import RecordRows
+    from gantrymq.tools.read.record_rows import RecordRows
 
-    record = RecordRows(commit_log).at(offset)
+    record = RecordRows(commit_log, print_error).at(offset)
     if record is not None and host in (None, record.fields()["storeHost"]):
         return _Found(record)
     limits = f"{commit_log.min_offset} to {commit_log.max_offset}"
@@ -121,9 +121,9 @@ def _by_key(store: Path, reading: Reading, what: list[str]) -> Iterator[tuple[_F
 
 
 def _newest(store: Path, reader: StoreReader, topic: str, key: str) -> _Found:
-    from gantrymq.cli.records import RecordRows
+    from gantrymq.tools.read.record_rows import RecordRows
 
-    rows = RecordRows(reader.log)
+    rows = RecordRows(reader.log, print_error)
     records = [rows.at(offset) for offset in reader.query_offsets(topic, key)]
     having = [one for one in records if one is not None and one.topic == topic and key in _keys_of(one)]
     if having:
