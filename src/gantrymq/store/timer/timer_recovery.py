@@ -72,6 +72,19 @@ class LogEnds:
     queue_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class RecoveredTimers:
+    """What a start finds: ``state``, and the timer log from ``begin`` to ``end``, which the wheel leads to.
+
+    With a ``reason`` the timer log cannot be used: a start rebuilds it from the timer topic, as ``state`` says.
+    """
+
+    state: TimerState
+    begin: int = 0
+    end: int = 0
+    reason: str = ""
+
+
 class TimerRecovery:
     """The recovery of the timers of the store at ``paths``. Its commit log is recovered, and ended at ``ends``."""
 
@@ -95,30 +108,41 @@ class TimerRecovery:
         self._checkpoint = checkpoint
         self._precision_ms = precision_ms
 
-    def run(self, now_ms: int) -> TimerState:
-        """Recover. Raises DiskFullError and DiskError; run it again then."""
+    def look(self) -> RecoveredTimers:
+        """What :meth:`run` will make of the files; changes none of them. Raises DiskError."""
         self._checkpoint.load()
         page = self._checkpoint.page
         files = self._timer_log.files
         try:
             files.load()
         except (WrongFileSizeError, MissingFileError, DuplicateFileError) as error:
-            return self.remake(str(error), now_ms)
-        files.drop_empty()
+            return RecoveredTimers(self._from_the_topic(self._ends.queue_offset), reason=str(error))
         durable, begin = page.timer_log_flush_pos, self._scan_begin(page.timer_log_flush_pos)
         end, known, is_cut = self._find_end(begin, durable)
         if self._timer_log.next_position(end) < durable and not is_cut:
             text = f"the timer log ends at {end}, and {durable} bytes of it were durable"
-            return self.remake(text, now_ms)
-        files.truncate_dirty(end, wipe=True)
-        files.mark_unflushed(min(begin, end))
-        files.flush_all()
-        read_ms = page.last_read_time_ms // self._precision_ms * self._precision_ms
-        self._fit_wheel(read_ms // self._precision_ms, begin, durable)
+            return RecoveredTimers(self._from_the_topic(self._ends.queue_offset), reason=text)
         queue_end = self._ends.queue_offset
         queue_offset = min(page.timer_queue_offset, page.master_timer_queue_offset, queue_end)
         settled_offset = min(page.master_timer_queue_offset, queue_end)
-        return TimerState(read_ms, queue_offset, settled_offset, read_ms, known)
+        read_ms = self._read_ms
+        state = TimerState(read_ms, queue_offset, settled_offset, read_ms, known)
+        return RecoveredTimers(state, self._timer_log.begin, end)
+
+    def run(self, now_ms: int) -> TimerState:
+        """Recover. Raises DiskFullError and DiskError; run it again then."""
+        found = self.look()
+        if found.reason:
+            return self.remake(found.reason, now_ms)
+        files = self._timer_log.files
+        durable = self._checkpoint.page.timer_log_flush_pos
+        begin = self._scan_begin(durable)
+        files.drop_empty()
+        files.truncate_dirty(found.end, wipe=True)
+        files.mark_unflushed(min(begin, found.end))
+        files.flush_all()
+        self._fit_wheel(found.state.read_ms // self._precision_ms, begin, durable)
+        return found.state
 
     def remake(self, reason: str, now_ms: int, queue_end: int | None = None) -> TimerState:
         """Remove timer log and wheel, and begin with the first message of the timer topic. Raises DiskFullError.
@@ -126,17 +150,24 @@ class TimerRecovery:
         ``queue_end`` is the current end of the timer topic's queue; by default its end at the open.
         """
         _LOGGER.warning("the timer log is rebuilt from the timer topic: %s", reason)
-        page = self._checkpoint.page
-        end = self._ends.queue_offset if queue_end is None else queue_end
-        settled = min(max(page.timer_queue_offset, page.master_timer_queue_offset), end)
+        state = self._from_the_topic(self._ends.queue_offset if queue_end is None else queue_end)
         # The checkpoint first: a kill in between must not leave the position of the old log beside a new log.
-        self._checkpoint.save(page.last_read_time_ms, 0, 0, settled, now_ms)
+        self._checkpoint.save(self._checkpoint.page.last_read_time_ms, 0, 0, state.settled_offset, now_ms)
         self._timer_log.clear()
         for file in reversed(offset_files(self._fs, (self._paths.timer_log,))):
             self._fs.remove(file.path)
         self._fs.sync_directory(self._paths.timer_log)
         self._wheel.replace(np.empty(0, SLOT_DTYPE))
-        read_ms = page.last_read_time_ms // self._precision_ms * self._precision_ms
+        return state
+
+    @property
+    def _read_ms(self) -> int:
+        return self._checkpoint.page.last_read_time_ms // self._precision_ms * self._precision_ms
+
+    def _from_the_topic(self, queue_end: int) -> TimerState:
+        """The state without a timer log: every message of the timer topic, which ends at ``queue_end``, is read."""
+        page, read_ms = self._checkpoint.page, self._read_ms
+        settled = min(max(page.timer_queue_offset, page.master_timer_queue_offset), queue_end)
         return TimerState(read_ms, 0, settled, read_ms)
 
     # The end of the log
