@@ -10,10 +10,13 @@ from pathlib import Path
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.checkpoint import decode_checkpoint, encode_checkpoint
+from gantrymq.format.pop_check_point import PopAck, PopCheckPoint, PopKey, encode_ack, encode_check_point
 from gantrymq.format.queue_entry import UNIT_SIZE
-from gantrymq.model.message import Message
+from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.message import REVIVE_TOPIC_PREFIX, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, Message
 from gantrymq.store.message_store import MessageStore
 from store_cases import await_dispatch
+from timer_cases import TimerCase
 
 BEGIN_MS = 1_763_712_000_000  # 2025-11-21 08:00 UTC
 CONFIG = MessageStoreConfig(
@@ -193,6 +196,31 @@ def nothing(store: Path) -> None:
     """A healthy store."""
 
 
+def leave_waiting(store: Path) -> None:
+    """Delayed, timer, half and popped messages that a broker has not delivered; the timers are in the timer log."""
+    clock = ManualClock(BEGIN_MS + MESSAGES * 1_000)
+    case = TimerCase(RealFileSystem(), store, clock=clock, config=CONFIG)
+    for number in range(3):
+        case.store.put(Message("orders", b'{"retry":%d}' % number, queue_id=number, delay_level=5 + number))
+        case.send(b'{"reminder":%d}' % number, topic="reminders", deliver_ms=clock.now_ms() + (number + 1) * 3_600_000)
+        transaction = {"TRAN_MSG": "true", "PGROUP": "payment-service", "REAL_TOPIC": "payments", "REAL_QID": "0"}
+        case.store.put(Message(TRANS_HALF_TOPIC, b"half", properties=transaction, born_timestamp_ms=clock.now_ms()))
+    case.store.put(Message(TRANS_OP_HALF_TOPIC, b"1,", tags="d"))
+    point = PopCheckPoint(PopKey("orders", "billing", 3, 40, clock.now_ms(), "broker-a"), 60_000, 3, 0, (0, 1, 2))
+    ack = PopAck(point.key, (41,))
+    for tag, body, due_ms in (("ck", encode_check_point(point), 59_000), ("ack", encode_ack(ack), 60_000)):
+        topic = REVIVE_TOPIC_PREFIX + "DefaultCluster"
+        case.send(body, topic=topic, deliver_ms=clock.now_ms() + due_ms, TAGS=tag)
+    case.step()
+    case.close()
+
+
+def lose_timer_log(store: Path) -> None:
+    """The timer log of a store with timer messages that wait."""
+    leave_waiting(store)
+    shutil.rmtree(store / "timerlog")
+
+
 DAMAGES: dict[str, Callable[[Path], None]] = {
     "healthy": nothing,
     "killed": kill,
@@ -212,4 +240,6 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "groups-ahead": run_ahead,
     "log-on-two-disks": spread_log,
     "json-lines": write_json_lines,
+    "waiting": leave_waiting,
+    "waiting-without-timer-log": lose_timer_log,
 }

@@ -10,7 +10,7 @@ import typer
 
 # Each is a function in the module of the same name.
 _IN_STORE: tuple[str, ...] = (
-    *("info", "dump", "show", "log", "query", "at", "verify", "export"),
+    *("info", "dump", "show", "log", "query", "at", "pending", "verify", "export"),
     *("recover", "rebuild", "salvage", "ingest"),
 )
 _OTHERS: tuple[str, ...] = ("produce", "consume", "serve", "namesrv", "broker")

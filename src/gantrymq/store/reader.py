@@ -28,6 +28,7 @@ from gantrymq.errors import (
 )
 from gantrymq.format.checkpoint import Checkpoint
 from gantrymq.format.queue_entry import BLANK_UNIT_SIZE, QueueEntry
+from gantrymq.fs.api import FileSystem
 from gantrymq.fs.lock_holder import lock_holder
 from gantrymq.fs.overlay import OverlayFileSystem
 from gantrymq.fs.reads import LostPages
@@ -225,6 +226,20 @@ class StoreReader(ReadingStore):
     def config(self) -> MessageStoreConfig:
         """The settings, with the file sizes that the files have."""
         return self._parts.config
+
+    @property
+    def paths(self) -> StorePaths:
+        """The paths of the store."""
+        return self._paths
+
+    @property
+    def fs(self) -> FileSystem:
+        """The private view of the store's files; a change in it stays in memory."""
+        return self._fs
+
+    def is_deleted(self, topic: str, phy_offset: int) -> bool:
+        """Whether a topic was deleted after the message at an offset was put to be delivered to it later."""
+        return phy_offset < self._parts.deleted.delayed_ends.get(topic, 0)
 
     @property
     def last_exit_ok(self) -> bool:

@@ -10,7 +10,7 @@ Source: HookUtils.handleScheduleMessage, TimerMessageStore.convert.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.model.java import INT_MAX, LONG_MAX, parse_number
@@ -82,10 +82,15 @@ def _deliver_ms(properties: dict[str, str], now_ms: int) -> int:
 
 def due_ms(message: StoredMessage | None) -> int | None:
     """TIMER_OUT_MS of a record of the timer topic; None for other records, and without a time or topic."""
-    if message is None or message.topic != TIMER_TOPIC or PROPERTY_REAL_TOPIC not in message.properties:
+    return due_ms_in(message.topic, message.properties) if message is not None else None
+
+
+def due_ms_in(topic: str, properties: Mapping[str, str]) -> int | None:
+    """As :func:`due_ms`, of a record with this topic and these properties."""
+    if topic != TIMER_TOPIC or PROPERTY_REAL_TOPIC not in properties:
         return None
     try:
-        return max(parse_number(message.properties.get(PROPERTY_TIMER_OUT_MS, ""), LONG_MAX), 0)
+        return max(parse_number(properties.get(PROPERTY_TIMER_OUT_MS, ""), LONG_MAX), 0)
     except ValueError:
         return None
 
@@ -95,9 +100,8 @@ def delete_key(topic: str, unique_key: str, *, with_topic: bool) -> str:
     return f"{topic}+{unique_key}" if with_topic else unique_key
 
 
-def key_of(message: StoredMessage, *, with_topic: bool) -> str | None:
-    """The TIMER_DEL_UNIQKEY that recalls this record of the timer topic; None if it has no UNIQ_KEY."""
-    properties = message.properties
+def key_of(properties: Mapping[str, str], *, with_topic: bool) -> str | None:
+    """The TIMER_DEL_UNIQKEY that recalls a record of the timer topic; None if its properties have no UNIQ_KEY."""
     unique_key = properties.get(PROPERTY_UNIQ_KEY)
     return (
         delete_key(properties.get(PROPERTY_REAL_TOPIC, ""), unique_key, with_topic=with_topic) if unique_key else None

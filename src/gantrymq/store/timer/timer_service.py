@@ -445,7 +445,7 @@ class TimerMessageService:
             return True
         if (
             self._recalled
-            and key_of(message, with_topic=self.config.append_topic_for_timer_delete_key) in self._recalled
+            and key_of(message.properties, with_topic=self.config.append_topic_for_timer_delete_key) in self._recalled
         ):
             self.metrics.add(message.properties[PROPERTY_REAL_TOPIC], -1, now_ms)
             return True

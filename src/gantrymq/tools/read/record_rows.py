@@ -60,7 +60,12 @@ class Record(NamedTuple):
     @property
     def properties(self) -> dict[str, str]:
         """The properties as Java reads them."""
-        return decode_properties(self._bytes(codes.PROPERTIES_AT, codes.PROPERTIES_LENGTH))
+        return decode_properties(self.raw_properties)
+
+    @property
+    def raw_properties(self) -> bytes:
+        """The bytes of the properties."""
+        return self._bytes(codes.PROPERTIES_AT, codes.PROPERTIES_LENGTH)
 
     def _bytes(self, at: int, length: int) -> bytes:
         start = self.row[at]

@@ -1,0 +1,216 @@
+"""``gantrymq store pending``."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gantrymq.cli.opened import end_reading, read_options
+from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count, moment_ms
+from gantrymq.cli.terminal import DONE, FINDINGS, warn
+
+if TYPE_CHECKING:
+    from gantrymq.store.queue.consume_queue import ConsumeQueue
+    from gantrymq.store.reader import StoreReader
+    from gantrymq.tools.pending.pending import PendingMessages, Totals
+    from gantrymq.tools.pending.waiting import PendingMessage
+
+_MOST = 20
+
+
+def kind_name(text: str) -> str:
+    """A parser of kinds of pending messages."""
+    from gantrymq.tools.pending.waiting import Kind
+
+    if text not in tuple(Kind):
+        raise typer.BadParameter(f"{text!r} is none of {', '.join(Kind)}")
+    return text
+
+
+def pending(
+    store: Store,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kind", parser=kind_name, metavar="KIND", help="Only delay, timer, half or pop; may be repeated."
+        ),
+    ] = None,
+    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only messages to this topic.")] = None,
+    due_before: Annotated[
+        int | None,
+        typer.Option(
+            "--due-before", metavar="TIME", parser=moment_ms, help="Due before this time: ms, or ISO 8601 (UTC)."
+        ),
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Print single messages, those that are due first.")] = False,
+    most: Annotated[
+        int, typer.Option("-n", "--max", metavar="N", parser=count, help="At most N messages with --list.")
+    ] = _MOST,
+    config: ConfigFile = None,
+    set_: Settings = None,
+    json: AsJson = False,
+) -> None:
+    """Print what a store still owes: messages that wait, by kind, topic and due time.
+
+    delay: messages with a delay level that is not over. timer: messages with a
+    due time. half: transactions that are neither committed nor rolled back;
+    they are due when the broker may ask their producer. pop: messages that
+    were popped and not acknowledged; they are due when they are visible again.
+
+    The output is that of a broker that starts now. Nothing is written. A
+    broker that has the store open writes its tables every few seconds, so its
+    last deliveries still count.
+
+    Examples of use:
+
+        gantrymq store pending /data/store
+        gantrymq store pending /data/store --kind timer --topic orders --list -n 100
+        gantrymq store pending /data/store --due-before 2026-12-01 --json
+    """
+    from gantrymq.cli.opened import open_reader
+    from gantrymq.cli.terminal import progress
+    from gantrymq.clock import SystemClock
+    from gantrymq.tools.pending.pending import PendingMessages, Totals, first_due
+    from gantrymq.tools.pending.waiting import Kind
+
+    kinds = tuple(map(Kind, kind)) if kind else tuple(Kind)
+    now_ms = SystemClock().now_ms()
+    reading = read_options(config, set_)
+    with closing(open_reader(store, reading, trusts_writer=True, reads_queue=_is_waited_in)) as reader:
+        with progress("messages") as report:
+            found = PendingMessages(reader, now_ms, kinds, topic, due_before, report)
+            totals = Totals(now_ms)
+            counted: Iterator[PendingMessage] = totals.counted(found)
+            messages = first_due(counted, most if list_ else 0)
+            deque(counted, maxlen=0)  # without a list none of them was read
+        for problem in found.problems:
+            warn(problem)
+        print_all = _print_json if json else _print_text
+        print_all(store, reader, now_ms, totals, messages, found)
+        if found.unreadable and not json:
+            warn(f"{found.unreadable:,} entries of the waiting topics lead to nothing readable")
+        end_reading(reader.problems, FINDINGS if found.unreadable or found.problems else DONE, reader.notes)
+
+
+def _is_waited_in(queue: ConsumeQueue) -> bool:
+    from gantrymq.model.message import (
+        REVIVE_TOPIC_PREFIX,
+        SCHEDULE_TOPIC,
+        TIMER_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+    )
+
+    exact = (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC)
+    return queue.topic in exact or queue.topic.startswith(REVIVE_TOPIC_PREFIX)
+
+
+def _print_json(
+    path: Path,
+    reader: StoreReader,
+    now_ms: int,
+    totals: Totals,
+    messages: list[PendingMessage],
+    found: PendingMessages,
+) -> None:
+    from gantrymq.cli.json_lines import JsonLines
+
+    with JsonLines() as out:
+        offsets = {"minPhyOffset": reader.min_phy_offset, "maxPhyOffset": reader.max_phy_offset}
+        out.write({"kind": "store", "store": str(path), **offsets, "timestamp": now_ms})
+        count = 0
+        for total in totals:
+            count += total.messages
+            due, minute, hour, day, later = total.within
+            out.write(
+                {
+                    "kind": "total",
+                    "pending": total.kind,
+                    "topic": total.topic,
+                    "group": total.group,
+                    "messages": total.messages,
+                    "due": due,
+                    "withinMinute": minute,
+                    "withinHour": hour,
+                    "withinDay": day,
+                    "later": later,
+                    "firstDueTimestamp": total.first_due_ms,
+                    "lastDueTimestamp": total.last_due_ms,
+                }
+            )
+        for message in messages:
+            out.write(
+                {
+                    "kind": "message",
+                    "pending": message.kind,
+                    "topic": message.topic,
+                    "queueId": message.queue_id,
+                    "queueOffset": message.queue_offset if message.queue_offset >= 0 else None,
+                    "group": message.group,
+                    "dueTimestamp": message.due_ms,
+                    "waitsIn": message.waits_in,
+                    "phyOffset": message.phy_offset,
+                }
+            )
+        out.write(
+            {
+                "kind": "end",
+                "messages": count,
+                "unreadable": found.unreadable,
+                "passedOver": found.passed_over,
+                "problems": list(found.problems),
+            }
+        )
+
+
+def _print_text(
+    path: Path,
+    reader: StoreReader,
+    now_ms: int,
+    totals: Totals,
+    messages: list[PendingMessage],
+    found: PendingMessages,
+) -> None:
+    from gantrymq.cli.terminal import count_text, print_line, print_table, time_text
+
+    rows = [
+        (
+            total.kind,
+            total.topic + (f" ({total.group})" if total.group else ""),
+            f"{total.messages:,}",
+            *(f"{one:,}" if one else "" for one in total.within),
+            time_text(total.first_due_ms),
+            time_text(total.last_due_ms),
+        )
+        for total in totals
+    ]
+    count = sum(total.messages for total in totals)
+    print_line(
+        f"{path}: {count_text(count, 'message')} pending at {time_text(now_ms)}"
+        if rows
+        else f"{path}: nothing is pending"
+    )
+    if rows:
+        horizons = (">due", ">< 1 min", ">< 1 h", ">< 1 d", ">later")
+        print_table(["kind", "topic", ">messages", *horizons, "first", "last"], rows)
+    if messages:
+        print_table(
+            ["due", "kind", "topic", ">queue", "group", ">phy offset", ">queue offset"],
+            [
+                (
+                    time_text(one.due_ms), one.kind, one.topic, str(one.queue_id), one.group or "",
+                    str(one.phy_offset), str(one.queue_offset) if one.queue_offset >= 0 else "",
+                )
+                for one in messages
+            ],
+        )  # fmt: skip
+    if found.passed_over:
+        print_line(
+            f"{count_text(found.passed_over, 'record')} that no broker delivers: the topic was deleted, "
+            "or the record does not say where it belongs"
+        )

@@ -1,0 +1,39 @@
+"""Delayed messages: what ``config/delayOffset.json`` does not cover of SCHEDULE_TOPIC_XXXX.
+
+Source: ScheduleMessageService.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gantrymq.format.op_message import number
+from gantrymq.format.queue_ext import is_address
+from gantrymq.kernels import codes
+from gantrymq.model.message import PROPERTY_REAL_QUEUE_ID, PROPERTY_REAL_TOPIC, SCHEDULE_TOPIC
+from gantrymq.store.queue.consume_queues import is_topic_storable
+from gantrymq.tools.pending.waiting import Kind, PendingMessage, WaitingTopics
+
+_STEP = "Reading delayed messages"
+
+
+def delayed_messages(topics: WaitingTopics) -> Iterator[PendingMessage]:
+    """Yield the messages of each level that are not delivered yet.
+
+    A level that messageDelayLevel does not have is never delivered; its messages are yielded all the same.
+    """
+    levels_ms, now_ms = topics.reader.config.delay_levels_ms, topics.now_ms
+    for queue in topics.queues(SCHEDULE_TOPIC.__eq__):
+        delay_ms = levels_ms[queue.queue_id] if queue.queue_id < len(levels_ms) else 0
+        for waiting in topics.of_queue(queue, topics.committed("", queue), _STEP):
+            due_ms = waiting.tags_code
+            if is_address(due_ms):  # the extended unit with the deliver time is gone
+                due_ms = waiting.record.row[codes.STORE_TIMESTAMP] + delay_ms
+            elif delay_ms and due_ms > now_ms + delay_ms:
+                due_ms = now_ms  # a deliver time later than the level allows is invalid: it is delivered at once
+            properties = waiting.record.properties
+            topic, queue_id = properties.get(PROPERTY_REAL_TOPIC, ""), number(properties.get(PROPERTY_REAL_QUEUE_ID))
+            if not is_topic_storable(topic) or queue_id < 0 or topics.reader.is_deleted(topic, waiting.phy_offset):
+                topics.pass_over()
+                continue
+            yield PendingMessage(Kind.DELAY, topic, queue_id, due_ms, None, SCHEDULE_TOPIC, waiting.phy_offset)

@@ -1,0 +1,84 @@
+"""Half messages that no op message names: their transactions are neither committed nor rolled back.
+
+The group CID_RMQ_SYS_TRANS has committed an offset in each half queue, in front of which all are decided, and one in
+its op queue, in front of which no op message names a later half message. One byte is remembered for each half message
+behind the first offset, eight for each earlier one that an op message names.
+
+Source: TransactionalMessageServiceImpl.check.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+
+from gantrymq.format.op_message import decided_offsets, number
+from gantrymq.kernels import codes
+from gantrymq.model.message import (
+    PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
+    PROPERTY_PRODUCER_GROUP,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TAGS,
+    PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
+    TRANS_GROUP,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
+from gantrymq.store.queue.consume_queue import ConsumeQueue
+from gantrymq.tools.pending.waiting import Kind, PendingMessage, WaitingTopics
+
+TRANSACTION_TIMEOUT_MS = 6_000  # transactionTimeOut, where a message does not say when it is checked first
+_OPS, _HALVES = "Reading op messages", "Reading half messages"
+
+
+def half_messages(topics: WaitingTopics) -> Iterator[PendingMessage]:
+    """Yield the open half messages. ``due_ms`` is when a broker may ask their producer first."""
+    for queue in topics.queues(TRANS_HALF_TOPIC.__eq__):
+        begin = min(max(topics.committed(TRANS_GROUP, queue), queue.min_offset), queue.max_offset)
+        decided = _Decided(topics, queue, begin)
+        for waiting in topics.of_queue(queue, begin, _HALVES):
+            if decided.names(waiting.queue_offset):
+                continue
+            properties, born_ms = waiting.record.properties, waiting.record.row[codes.BORN_TIMESTAMP]
+            topic, queue_id = properties.get(PROPERTY_REAL_TOPIC), number(properties.get(PROPERTY_REAL_QUEUE_ID))
+            if not topic or queue_id < 0:
+                topics.pass_over()
+                continue
+            immunity_ms = _immunity_ms(properties)
+            due_ms = born_ms + (TRANSACTION_TIMEOUT_MS if immunity_ms is None else immunity_ms)
+            first = number(properties.get(PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET))
+            if immunity_ms is not None and topics.now_ms <= due_ms and decided.names(first):
+                continue  # its producer has decided it by the offset of its first record
+            group = properties.get(PROPERTY_PRODUCER_GROUP)
+            yield PendingMessage(Kind.HALF, topic, queue_id, due_ms, group, TRANS_HALF_TOPIC, waiting.phy_offset)
+
+
+def _immunity_ms(properties: Mapping[str, str]) -> int | None:
+    """How long after its birth a half message is not checked, if it says so."""
+    text = properties.get(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS)
+    if text is None:
+        return None
+    return seconds * 1000 if (seconds := number(text)) >= 0 else TRANSACTION_TIMEOUT_MS
+
+
+class _Decided:
+    """The queue offsets of a half queue that op messages name; those in front of ``begin`` too."""
+
+    def __init__(self, topics: WaitingTopics, half: ConsumeQueue, begin: int) -> None:
+        self._begin, self._later = begin, bytearray(half.max_offset - begin)
+        earlier = array("q")
+        op = topics.reader.consume_queues.get(TRANS_OP_HALF_TOPIC, half.queue_id)
+        if op is not None:
+            for waiting in topics.of_queue(op, topics.committed(TRANS_GROUP, op), _OPS):
+                tags = waiting.record.properties.get(PROPERTY_TAGS, "")
+                for offset in decided_offsets(tags, waiting.record.body):
+                    if offset < begin:
+                        earlier.append(offset)
+                    elif offset < half.max_offset:
+                        self._later[offset - begin] = 1
+        self._earlier = frozenset(earlier)
+
+    def names(self, offset: int) -> bool:
+        """Whether an op message names a queue offset; -1 is none."""
+        return bool(self._later[offset - self._begin]) if offset >= self._begin else offset in self._earlier

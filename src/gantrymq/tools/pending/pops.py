@@ -1,0 +1,92 @@
+"""Messages that were popped and not acknowledged: those of the checkpoints that wait, without those that an ack names.
+
+A checkpoint and its acknowledgements wait in the timer topic first, then in the revive topic, behind the offset of
+CID_RMQ_SYS_REVIVE_GROUP, which is that of the last checkpoint that was handled. Eight bytes and the room of a set are
+remembered for each acknowledgement that waits, and for each checkpoint in the revive topic.
+
+Orderly pops have no checkpoint, so they are not here. A broker with enablePopBufferMerge keeps checkpoints of the last
+seconds in memory.
+
+Thread rule: one thread.
+
+Source: PopReviveService.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gantrymq.format.pop_check_point import PopAck, PopCheckPoint, PopKey, decode_pop_record
+from gantrymq.model.message import (
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TAGS,
+    REVIVE_GROUP,
+    REVIVE_TOPIC_PREFIX,
+    TIMER_TOPIC,
+)
+from gantrymq.tools.pending.waiting import Kind, PendingMessage, WaitingTopics
+from gantrymq.tools.read.record_rows import Record
+
+_STEP = "Reading checkpoints of POP"
+_REVIVES = f"{PROPERTY_REAL_TOPIC}\x01{REVIVE_TOPIC_PREFIX}".encode()
+
+
+class PopRecord(NamedTuple):
+    """A record of the topic ``waits_in``, the timer topic or a revive topic."""
+
+    waits_in: str
+    phy_offset: int
+    record: Record
+
+
+class WaitingPops:
+    """The checkpoints and acknowledgements of a store."""
+
+    def __init__(self, topics: WaitingTopics) -> None:
+        self._topics = topics
+        self._acknowledged: set[int] = set()
+        self._revived: set[int] = set()
+
+    def records(self) -> Iterator[PopRecord]:
+        """Yield the records of the revive topics that wait."""
+        for queue in self._topics.queues(lambda topic: topic.startswith(REVIVE_TOPIC_PREFIX)):
+            for waiting in self._topics.of_queue(queue, self._topics.committed(REVIVE_GROUP, queue) + 1, _STEP):
+                yield PopRecord(queue.topic, waiting.phy_offset, waiting.record)
+
+    def see(self, one: PopRecord) -> None:
+        """Note an acknowledgement, or that a checkpoint is in a revive topic; with all records before the messages."""
+        value = self._decoded(one)
+        if isinstance(value, PopAck):
+            self._acknowledged.update(_hash(value.key, offset) for offset in value.queue_offsets)
+        elif value is not None and one.waits_in != TIMER_TOPIC:
+            self._revived.add(_hash(value.key, -1))
+
+    def messages(self, one: PopRecord) -> Iterator[PendingMessage]:
+        """Yield the messages of a checkpoint that are not acknowledged; none for another record."""
+        point = self._decoded(one)
+        if not isinstance(point, PopCheckPoint):
+            return
+        key = point.key
+        if one.waits_in == TIMER_TOPIC and _hash(key, -1) in self._revived:
+            return  # it is delivered, and the checkpoint of the timers does not say so yet
+        for offset in point.open_offsets():
+            if _hash(key, offset) not in self._acknowledged:
+                yield PendingMessage(
+                    *(Kind.POP, key.topic, key.queue_id, point.revive_time_ms, key.group, one.waits_in),
+                    *(one.phy_offset, offset),
+                )
+
+    def _decoded(self, one: PopRecord) -> PopCheckPoint | PopAck | None:
+        if one.waits_in == TIMER_TOPIC and _REVIVES not in one.record.raw_properties:
+            return None
+        try:
+            return decode_pop_record(one.record.properties.get(PROPERTY_TAGS, ""), one.record.body)
+        except ValueError:
+            self._topics.pass_over()
+            return None
+
+
+def _hash(key: PopKey, queue_offset: int) -> int:
+    """Of a message of a checkpoint. Some acknowledgements lack the broker's name."""
+    return hash((key._replace(broker_name=""), queue_offset))

@@ -1,0 +1,122 @@
+"""The records that wait in RocketMQ's own topics, and how far their service has come.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
+from gantrymq.store.queue.consume_queue import ConsumeQueue
+from gantrymq.store.queue.group_offsets import read_group_offsets
+from gantrymq.store.reader import StoreReader
+from gantrymq.tools.read.record_rows import MOST_AT_ONCE, Record, RecordRows
+
+# report(step, done, total), in messages
+Report = Callable[[str, int, int], None]
+
+
+class Kind(StrEnum):
+    """What a message waits for: its delay level, its due time, the end of its transaction, its acknowledgement."""
+
+    DELAY = "delay"
+    TIMER = "timer"
+    HALF = "half"
+    POP = "pop"
+
+
+class PendingMessage(NamedTuple):
+    """One message that is owed to ``topic``.
+
+    ``due_ms`` is when it is delivered; for a half message when it is checked first, for a popped one when it is visible
+    again. ``group`` is the producer group of a half message and the consumer group of a popped one. ``phy_offset`` is
+    that of the record that waits in the topic ``waits_in``; of a popped message it is the checkpoint's.
+    ``queue_offset`` is that of a popped message in its queue; -1 for the others, which have none yet.
+    """
+
+    kind: Kind
+    topic: str
+    queue_id: int
+    due_ms: int
+    group: str | None
+    waits_in: str
+    phy_offset: int
+    queue_offset: int = -1
+
+
+class Waiting(NamedTuple):
+    """A record that waits. ``queue_offset`` is -1 for one that was found through the timer log."""
+
+    queue_offset: int
+    phy_offset: int
+    tags_code: int
+    record: Record
+
+
+class WaitingTopics:
+    """The records of one view of a store. ``now_ms`` is the time that counts as now.
+
+    ``unreadable`` counts units that lead to no readable record, ``passed_over`` records that no broker will deliver:
+    their topic was deleted, or they do not say where they belong. With ``counts`` False neither is counted: a part of
+    the records is read twice.
+    """
+
+    def __init__(
+        self, reader: StoreReader, now_ms: int, tell: Callable[[str], None], report: Report | None = None
+    ) -> None:
+        self.reader, self.now_ms, self.report = reader, now_ms, report
+        self.unreadable = self.passed_over = 0
+        self.counts = True
+        self._rows = RecordRows(reader.log, tell)
+        self._committed: dict[tuple[str, str, int], int] = {}
+        for group, topic, offsets in read_group_offsets(reader.fs, reader.paths):
+            for queue_id, offset in offsets:
+                self._committed.setdefault((group, topic, queue_id), offset)
+
+    def queues(self, is_wanted: Callable[[str], bool]) -> list[ConsumeQueue]:
+        """The queues of all topics of which ``is_wanted`` says True, sorted."""
+        return [queue for queue in self.reader.consume_queues if is_wanted(queue.topic)]
+
+    def committed(self, group: str, queue: ConsumeQueue) -> int:
+        """The offset that a group has committed; -1 if it has none. A delay level has the group ``""``."""
+        return self._committed.get((group, queue.topic, queue.queue_id), -1)
+
+    def of_queue(self, queue: ConsumeQueue, begin: int, step: str) -> Iterator[Waiting]:
+        """The readable records of a queue from the offset ``begin`` on. What is in front of the log is left out."""
+        begin = offset = min(max(begin, queue.min_offset), queue.max_offset)
+        while offset < queue.max_offset:
+            units = queue.entries(offset, min(queue.max_offset - offset, MOST_AT_ONCE))
+            if not len(units):
+                return
+            kept = np.flatnonzero(units["size"] != BLANK_UNIT_SIZE)
+            some = units[kept]
+            for at, record in self.at(some["phy_offset"].astype("=i8"), some["size"].astype("=i8")):
+                number = int(kept[at])
+                code = queue.tags_code(int(units["tags_code"][number]))
+                yield Waiting(offset + number, int(units["phy_offset"][number]), code, record)
+            offset += len(units)
+            self.tell_progress(step, offset - begin, queue.max_offset - begin)
+
+    def at(self, phy_offsets: NDArray[np.int64], sizes: NDArray[np.int64]) -> Iterator[tuple[int, Record]]:
+        """Yield (index, record) for each readable record of these sizes at physical offsets, MOST_AT_ONCE at most."""
+        begin = self.reader.log.min_offset
+        for number, record in enumerate(self._rows.read(phy_offsets)):
+            if record is not None and record.size == sizes[number]:
+                yield number, record
+            elif phy_offsets[number] >= begin:
+                self.unreadable += self.counts
+
+    def pass_over(self) -> None:
+        """Count a record that no broker will deliver."""
+        self.passed_over += self.counts
+
+    def tell_progress(self, step: str, done: int, total: int) -> None:
+        """Report how far a step is."""
+        if self.report is not None:
+            self.report(step, done, total)
