@@ -286,5 +286,5 @@ def _checked(words: list[str], *, timeout: float, exit_codes: tuple[int, ...] = 
     )
     if done.returncode not in exit_codes:
         tail = "\n".join((done.stderr or done.stdout).splitlines()[-STDERR_LINES:])
-        raise JavaError(f"exit code {done.returncode} of {' '.join(words)}\n{tail}")
+        raise JavaError(f"exit code {done.returncode} of {' '.join(map(str, words))}\n{tail}")
     return done.stdout
