@@ -79,6 +79,7 @@ OPTIONS: list[tuple[str, str, str, object, dict[str, str]]] = [
     ("namespace", "ns", "namespace", "ns", {"": "not empty"}),
     ("brokerName", "a", "broker_name", ("a",), {"": "names separated by commas"}),
     ("filterPushdown", "true", "filter_pushdown", True, {"off": "true or false"}),
+    ("pending", "true", "pending", True, {"half": "true or false"}),
 ]  # fmt: skip
 
 

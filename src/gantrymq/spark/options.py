@@ -56,6 +56,7 @@ class ReadOptions:
     tls: TlsSettings = ()
     broker_name: tuple[str, ...] = ()
     filter_pushdown: bool = False
+    pending: bool = False
 
     @property
     def reset_policy(self) -> str:
@@ -137,6 +138,10 @@ def _check_together(values: dict[str, Any], given: dict[str, tuple[str, str]]) -
     chosen = [given[field] for field in _ONE_OF if field in given]
     if len(chosen) > 1:
         raise ConfigError(*chosen[1], f"either this or {chosen[0][0]}: one of subscribe, subscribePattern and assign")
+    if values.get("pending"):
+        for field in (*_ONE_OF, "namespace", "nameserver"):
+            if field in given:
+                raise ConfigError(*given[field], "not with pending, which reads the topics in which messages wait")
     strategy = values.get("starting_offsets_by_timestamp_strategy", "error")
     if strategy not in ("error", "latest"):
         raise ConfigError(*given["starting_offsets_by_timestamp_strategy"], "error or latest")
@@ -166,6 +171,8 @@ def report_idle(given: Mapping[str, tuple[str, str]], fields: Collection[str], r
 def _check_kind(values: dict[str, Any], given: dict[str, tuple[str, str]], *, streaming: bool) -> None:
     """Refuse or report options that belong only to a stream or only to a batch."""
     if streaming:
+        if values.get("pending"):
+            raise ConfigError(*given["pending"], "false in a stream: what is pending now is a batch")
         for field in ("ending_offsets", "ending_timestamp_ms", "ending_offsets_by_timestamp"):
             if field in given:
                 raise ConfigError(*given[field], "not in a stream, which has no end")
@@ -219,6 +226,7 @@ _TABLE: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("secretKey", "secret_key", texts.plain),
     ("brokerName", "broker_name", texts.names),
     ("filterPushdown", "filter_pushdown", texts.truth),
+    ("pending", "pending", texts.truth),
 )
 _NAMES = [option for option, _, _ in _TABLE if option != "paths"]
 _OPTIONS = {option.lower(): (option, field, read) for option, field, read in _TABLE}

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.spark.locations import Location
 from gantrymq.spark.log_file import LogEnd, LogMark
+from gantrymq.spark.pending_rows import PendingRows
 from gantrymq.spark.selection import RowFilter, Selection
 
 K = TypeVar("K")
@@ -91,8 +92,8 @@ class LogRun:
     """Pieces to read in order, and the selection of their records.
 
     Selected are the records of the queues in ``bounds``, within them, or without bounds those that ``selection`` takes;
-    of these, the ones that pass ``rows``. ``log_end`` is the end of the log at planning. Without an ``audit`` (when
-    only parts of the log are read) the records are not compared with the queues.
+    of these, the ones that pass ``rows`` and are in ``pending``, if it is given. ``log_end`` is the end of the log at
+    planning. Without an ``audit`` (when only parts of the log are read) the records are not compared with the queues.
     """
 
     pieces: tuple[LogPiece, ...]
@@ -102,6 +103,7 @@ class LogRun:
     rows: RowFilter | None = None
     log_end: LogEnd | None = None
     audit: AuditPlan | None = None
+    pending: PendingRows | None = None
 
 
 # A task costs Spark about 75 ms, in which a core pulls about 40,000 small messages.

@@ -55,37 +55,59 @@ COLUMNS = (
     Column("size", IntegerType()),
     Column("body_crc", IntegerType()),
 )
+# Columns of a read with the option ``pending``.
+PENDING_COLUMNS = (
+    Column("pending_kind", StringType()),
+    Column("pending_topic", StringType()),
+    Column("pending_queue_id", IntegerType()),
+    Column("pending_due", TimestampType(), True),
+    Column("pending_count", IntegerType()),
+)
 ALL = "all"
 DEFAULT = ("topic", "queue_id", "queue_offset", "body", "tags", "store_timestamp")
 _PROPERTIES = "properties"
-_BY_NAME = {column.name: column for column in COLUMNS}
+_PENDING = frozenset(column.name for column in PENDING_COLUMNS)
+_BY_NAME = {column.name: column for column in (*COLUMNS, *PENDING_COLUMNS)}
 
 
-def default_schema(columns: Collection[str] | None = None, *, properties: bool | None = None) -> StructType:
+def default_schema(
+    columns: Collection[str] | None = None, *, properties: bool | None = None, pending: bool = False
+) -> StructType:
     """The schema of a read without one: ``columns`` of the option of that name, or DEFAULT. Raises ConfigError.
 
-    ``properties`` adds or removes that column; None leaves it to ``columns``.
+    ``properties`` adds or removes that column; None leaves it to ``columns``. ``pending`` is the option of that name,
+    which has columns of its own.
     """
-    names = set(DEFAULT if columns is None else columns)
+    further = _PENDING if pending else frozenset()
+    names = {*DEFAULT, *further} if columns is None else set(columns)
     if columns is not None and ALL in names:
-        names = set(_BY_NAME)
+        names = (_BY_NAME.keys() - _PENDING) | further
     elif columns is not None:
         for name in columns:
             if name not in _BY_NAME:
                 raise ConfigError("columns", name, f"{ALL}, or columns separated by commas: {_nearest(name)}")
+            _require_pending(name, pending=pending)
     if properties is not None:
         names = names | {_PROPERTIES} if properties else names - {_PROPERTIES}
-    shown = [column for column in COLUMNS if column.name in names]
+    shown = [column for column in _BY_NAME.values() if column.name in names]
     # A DDL text would not do: its ``timestamp`` means whatever the session's spark.sql.timestampType says.
     return StructType([StructField(column.name, column.type) for column in shown])
+
+
+def _require_pending(name: str, *, pending: bool) -> None:
+    if name in _PENDING and not pending:
+        raise ConfigError("columns", name, "the option pending=true beside it, which only a batch has")
 
 
 def _nearest(name: str) -> str:
     return ", ".join(get_close_matches(name, _BY_NAME, 3) or _BY_NAME)
 
 
-def check_schema(schema: StructType) -> None:
-    """Raise ConfigError if ``schema`` has an unknown column, or one of another type."""
+def check_schema(schema: StructType, *, pending: bool = False) -> None:
+    """Raise ConfigError if ``schema`` has an unknown column, or one of another type.
+
+    Columns of the option ``pending`` are known with that option alone.
+    """
     if not schema.fields:
         raise ConfigError("schema", "", "at least one column")
     for field in schema.fields:
@@ -93,6 +115,7 @@ def check_schema(schema: StructType) -> None:
         shown = f"{field.name} {field.dataType.simpleString()}"
         if column is None:
             raise ConfigError("schema", shown, f"no such column; there is {_nearest(field.name)}")
+        _require_pending(field.name, pending=pending)
         # The simple string omits nulls inside of arrays and maps, which never occur.
         if field.dataType.simpleString() != column.type.simpleString():
             # A name of the type that is the same in every session.

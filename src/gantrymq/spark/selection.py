@@ -18,10 +18,14 @@ from numpy.typing import NDArray
 
 from gantrymq.errors import ConfigError
 from gantrymq.kernels import codes
+from gantrymq.model.message import REVIVE_TOPIC_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from gantrymq.spark.option_texts import Queues
 from gantrymq.spark.options import ReadOptions
 
 _LOGGER = logging.getLogger(__name__)
+_WAITING = "|".join(
+    (*map(re.escape, (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC)), f"{re.escape(REVIVE_TOPIC_PREFIX)}.*")
+)
 _PREFIXES = ("%RETRY%", "%DLQ%")
 
 
@@ -48,7 +52,9 @@ class Selection:
 
     @classmethod
     def of(cls, options: ReadOptions) -> Selection:
-        """The selection that the options make."""
+        """The selection that the options make; with ``pending`` the topics in which messages wait."""
+        if options.pending:
+            return cls(pattern=_WAITING)
         topics = None if options.subscribe is None else frozenset(options.subscribe)
         return cls(topics, options.subscribe_pattern, options.assign, options.namespace)
 

@@ -45,7 +45,7 @@ class RocketMQDataSource(DataSource):
         Options and path are checked here so that ``load()`` fails, not the first action.
         """
         options = ReadOptions.parse(self.options)
-        schema = default_schema(options.columns, properties=options.include_properties)
+        schema = default_schema(options.columns, properties=options.include_properties, pending=options.pending)
         _require_origin(options)
         return schema
 
@@ -53,7 +53,7 @@ class RocketMQDataSource(DataSource):
         """A batch reader of the columns in ``schema``. Raises ConfigError, NotAStoreError."""
         options = ReadOptions.parse(self.options, streaming=False)
         _require_origin(options)
-        check_schema(schema)
+        check_schema(schema, pending=options.pending)
         # Push filters only on request: Spark 4.3 keeps the filtered reader for all uses of a loaded DataFrame, so that
         # other uses would miss rows. Spark also refuses a reader with filters if its setting is off. The setting is on
         # in the process that Spark starts for pushing filters down.

@@ -14,7 +14,7 @@ Source: MessageDecoder.decode, Compressor and CompressionType.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -264,13 +264,18 @@ class ArrowBatches:
         broker_name: str | None,
         refuse: Refuse | None = None,
         max_decompressed_body_size: int = MAX_DECOMPRESSED_BODY_SIZE,
+        builders: Mapping[str, Callable[[LogBatch, pa.DataType], pa.Array]] | None = None,
     ) -> None:
-        """``refuse`` is called for each record whose body cannot be decompressed; by default :meth:`convert` raises."""
+        """``refuse`` is called for each record whose body cannot be decompressed; by default :meth:`convert` raises.
+
+        ``builders`` make further columns, each from a batch and the column's type.
+        """
         self._schema = schema
         self._decompress = decompress
         self._body_limit = max_decompressed_body_size
         self._refuse = refuse or _raise
         self._broker_name = broker_name
+        self._further = builders or {}
         self._scratch = new_scratch() if "properties" in schema.names else None
         self._builders = [self._builder(field) for field in schema]
 
@@ -294,6 +299,9 @@ class ArrowBatches:
         if name in _NUMBERS:
             code = _NUMBERS[name]
             return lambda batch: numbers_array(batch.row(code).astype(kind.to_pandas_dtype()))
+        if name in self._further:
+            further = self._further[name]
+            return lambda batch: further(batch, kind)
         special: dict[str, Callable[[LogBatch], pa.Array]] = {
             "topic": lambda batch: batch.topics.take(numbers_array(batch.queues)),
             "broker": self._brokers,
@@ -301,8 +309,8 @@ class ArrowBatches:
             "keys": lambda batch: keys_column(batch, kind),
             "properties": lambda batch: self._properties(batch, kind),
             "msg_id": _message_ids,
-            "born_timestamp": lambda batch: _timestamps(batch.row(codes.BORN_TIMESTAMP), kind),
-            "store_timestamp": lambda batch: _timestamps(batch.row(codes.STORE_TIMESTAMP), kind),
+            "born_timestamp": lambda batch: timestamps_array(batch.row(codes.BORN_TIMESTAMP), kind),
+            "store_timestamp": lambda batch: timestamps_array(batch.row(codes.STORE_TIMESTAMP), kind),
             "born_host": lambda batch: _hosts(batch, codes.BORN_HOST_AT, flags.BORN_HOST_V6),
             "store_host": lambda batch: _hosts(batch, codes.STORE_HOST_AT, flags.STORE_HOST_V6),
         }
@@ -398,7 +406,7 @@ def _message_ids(batch: LogBatch) -> pa.Array:
     return _strings(batch.count, offsets, values)
 
 
-def _timestamps(times_ms: Int64s, kind: pa.DataType) -> pa.Array:
+def timestamps_array(times_ms: Int64s, kind: pa.DataType) -> pa.Array:
     """Milliseconds as Arrow timestamps in microseconds; null if the value is out of their range."""
     possible: NDArray[np.bool_] = (times_ms >= -_MAX_MS) & (times_ms <= _MAX_MS)
     values = times_ms * _US_A_MS

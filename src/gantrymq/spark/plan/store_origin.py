@@ -26,6 +26,7 @@ from gantrymq.spark.plan.log_identity import LogState
 from gantrymq.spark.plan.log_order import QueueRange, after_bytes, after_rows
 from gantrymq.spark.plan.origin import Extents, Marks, Offsets, QueueExtent, Resets
 from gantrymq.spark.plan.partitions import plan_runs
+from gantrymq.spark.plan.pending_runs import runs_with_pending
 from gantrymq.spark.plan.queue_view import QueueView
 from gantrymq.spark.plan.store_view import StoreView
 from gantrymq.spark.runs import LogRun, split_proportionally
@@ -256,18 +257,23 @@ class StoreOrigin:
 
         ``whole``: these are all messages of the selected queues. Raises DataLossError if a queue of them is missing.
         """
-        options, runs = self._options, []
+        options = self._options
+        runs: list[LogRun] = []
         report(self._gone(start, end), fail=options.fail_on_data_loss)
         total = sum(max(end[key] - low, 0) for key, low in start.items()) or 1
         for broker, view in sorted(self._views.items()):
             ranges = self._ranges(start, end, broker, whole=whole)
             share = sum(map(len, ranges.values())) / total
-            runs += plan_runs(
+            planned = plan_runs(
                 view, {key[1:]: one for key, one in ranges.items()}, self._selection, rows,
                 whole=whole, use_index=options.message_index_enable,
                 min_partitions=math.ceil(options.min_partitions * share), max_records=options.max_records_per_partition,
                 fail_on_data_loss=options.fail_on_data_loss,
             )  # fmt: skip
+            if options.pending:
+                runs += runs_with_pending(view.reader, planned, fail_on_data_loss=options.fail_on_data_loss)
+            else:
+                runs += planned
         return runs
 
     def _gone(self, start: Offsets, end: Offsets) -> list[str]:

@@ -8,7 +8,7 @@ nothing and commit no offset. :func:`read_partition` serves streams as well.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -40,9 +40,16 @@ def read_partition(run: LogRun | PullRun | None, options: ReadOptions, schema: S
         broker_name=run.broker,
         refuse=None if options.fail_on_data_loss else _pass_over,
         max_decompressed_body_size=options.max_decompressed_body_size,
+        builders=_further_columns(run),
     )
     for batch in _log_batches(run, options):
         yield from arrow.convert(batch)
+
+
+def _further_columns(run: LogRun | PullRun) -> dict[str, Any]:
+    from gantrymq.spark.runs import LogRun
+
+    return run.pending.builders() if isinstance(run, LogRun) and run.pending is not None else {}
 
 
 def _pass_over(error: CorruptRecordError) -> None:

@@ -49,6 +49,7 @@ def read_run(run: LogRun, *, verify_crc: bool, fail_on_data_loss: bool) -> Itera
         reading = _PieceReader(piece, queues, audit, room, run.log_end, fail_on_data_loss=fail_on_data_loss)
         try:
             for batch in map(rows.apply, reading.batches()):
+                batch = run.pending.apply(batch) if run.pending is not None else batch
                 if batch.count:
                     yield batch
         except StoreError as error:
