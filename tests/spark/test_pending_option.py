@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +17,10 @@ from gantrymq.format.pop_check_point import PopCheckPoint, PopKey, encode_check_
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import REVIVE_TOPIC_PREFIX, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, Message
 from gantrymq.spark import RocketMQDataSource
-from store_cases import NOON_MS
+from gantrymq.spark.pipelines import rebuild_on_spark, salvage_on_spark
+from gantrymq.store.reader import StoreReader
+from gantrymq.tools.pending.pending import PendingMessages
+from store_cases import GEOMETRY_KEYS, NOON_MS
 from timer_cases import HOUR_MS, SECOND_MS, TIMED, TimerCase
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,7 +35,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         case.store.put(Message("orders", b"x" * 1_000))
         if number % 4 == 0:
             case.store.put(Message("delayed", b"d%d" % number, queue_id=2, delay_level=5))
-            case.send(b"t%d" % number, topic="timed", deliver_ms=case.clock.now_ms() + number * HOUR_MS + HOUR_MS)
+            case.send(b"t%d" % number, topic="timed", deliver_ms=NOON_MS + HOUR_MS + number * 60_000)
         if number % 10 == 0:
             more = {"TRAN_MSG": "true", "PGROUP": "P", "REAL_TOPIC": "paid", "REAL_QID": "1"}
             case.store.put(Message(TRANS_HALF_TOPIC, b"h", properties=more, born_timestamp_ms=NOON_MS))
@@ -39,7 +44,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     topic = f"{REVIVE_TOPIC_PREFIX}DefaultCluster"
     case.send(encode_check_point(point), topic=topic, deliver_ms=point.revive_time_ms - SECOND_MS, TAGS="ck")
     case.step()
-    case.wait(2 * HOUR_MS, step_ms=HOUR_MS)  # the first timer message and the checkpoint are delivered
+    case.wait(HOUR_MS, step_ms=HOUR_MS)  # the first timer message and the checkpoint are delivered
     case.close()
     return case.path
 
@@ -53,7 +58,7 @@ def expected() -> list[tuple[Any, ...]]:
     return sorted(
         [
             *[("delay", "delayed", 2, due(NOON_MS + 60_000), 1)] * 10,
-            *(("timer", "timed", 0, due(NOON_MS + (number + 1) * HOUR_MS), 1) for number in range(4, 40, 4)),
+            *(("timer", "timed", 0, due(NOON_MS + HOUR_MS + number * 60_000), 1) for number in range(4, 40, 4)),
             *[("half", "paid", 1, due(NOON_MS + 6_000), 1)] * 2,
             ("pop", "orders", 0, due(NOON_MS + 60_000), 2),
         ]
@@ -113,8 +118,6 @@ def test_a_stream_is_refused(store: Path) -> None:
 
 
 def test_damage_is_a_loss_of_data(store: Path, tmp_path: Path) -> None:
-    import shutil
-
     copy = tmp_path / "store"
     shutil.copytree(store, copy)
     unit = copy / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "4" / f"{0:020d}"
@@ -126,3 +129,23 @@ def test_damage_is_a_loss_of_data(store: Path, tmp_path: Path) -> None:
         source.reader(source.schema()).partitions()
     lax = RocketMQDataSource({**given, "failOnDataLoss": "false"})
     assert len(lax.reader(lax.schema()).partitions()) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", ["rebuild", "salvage"])
+def test_the_jobs_on_spark_keep_what_waits(spark: SparkSession, store: Path, tmp_path: Path, job: str) -> None:
+    copy, out = tmp_path / "store", tmp_path / "out"
+    shutil.copytree(store, copy)
+    before = pending(copy)
+    if job == "rebuild":
+        shutil.rmtree(copy / "consumequeue")
+        rebuild_on_spark(spark, copy, CONFIG, given=GEOMETRY_KEYS)
+    else:
+        salvage_on_spark(spark, copy, out, CONFIG, given=GEOMETRY_KEYS)
+    assert pending(copy if job == "rebuild" else out) == before
+
+
+def pending(path: Path) -> Counter[tuple[str, str, int, int]]:
+    with StoreReader.open(path, CONFIG, given=GEOMETRY_KEYS, trusts_writer=True) as reader:
+        messages = PendingMessages(reader, NOON_MS + HOUR_MS)
+        return Counter((one.kind, one.topic, one.due_ms, one.queue_offset) for one in messages)
