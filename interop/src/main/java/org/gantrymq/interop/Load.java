@@ -11,17 +11,22 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
  * Runs the real client at full speed for a number of seconds or messages, in one mode (sync, async, oneway, batch,
- * push), or at a fixed rate (latency), and prints one line. The warm-up, in seconds, is the same work before the
+ * transaction, push), or at a fixed rate (latency), and prints one line. The warm-up, in seconds, is the same work before the
  * measurement; for push it is a first consumer that reads everything. One-way messages, of which every 256th is sent
- * synchronously, count when they are in their queues, all others when they are acknowledged.
+ * synchronously, and messages of transactions, which are committed at once, count when they are in their queues; all
+ * others when they are acknowledged.
  *
  * <p>The keys of acknowledged messages are written to a file at once, so that a test that kills the broker can compare.
  */
@@ -53,14 +58,14 @@ final class Load implements Command {
             out.line(LoadLatency.run(options));
             return 0;
         }
-        DefaultMQProducer producer = new DefaultMQProducer("load-" + System.nanoTime());
+        DefaultMQProducer producer = producer(mode, "load-" + System.nanoTime());
         producer.setNamesrvAddr(options.text("namesrv"));
         producer.setRetryTimesWhenSendFailed(0);
         producer.setRetryTimesWhenSendAsyncFailed(0);
         producer.setSendMsgTimeout(10_000);
         producer.start();
         try (BufferedWriter acks = options.has("acks") ? Files.newBufferedWriter(Path.of(options.text("acks"))) : null) {
-            Count start = oneway(options) ? there(producer, options) : counted(producer, options, 0);
+            Count start = isCountedInQueues(options) ? there(producer, options) : counted(producer, options, 0);
             long warm = work(producer, options, acks, options.integer("warm-up", 0));
             Count before = counted(producer, options, start.messages + warm);
             long begin = System.nanoTime();
@@ -103,8 +108,27 @@ final class Load implements Command {
     private record Count(long messages, long nanos) {
     }
 
-    private static boolean oneway(Options options) {
-        return "oneway".equals(options.text("mode"));
+    private static boolean isCountedInQueues(Options options) {
+        return List.of("oneway", "transaction").contains(options.text("mode"));
+    }
+
+    private static DefaultMQProducer producer(String mode, String group) {
+        if (!"transaction".equals(mode)) {
+            return new DefaultMQProducer(group);
+        }
+        TransactionMQProducer producer = new TransactionMQProducer(group);
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+        });
+        return producer;
     }
 
     /** The number of messages in the topic, which is created if it is missing. */
@@ -114,12 +138,12 @@ final class Load implements Command {
     }
 
     /**
-     * The number of messages and the time at which it was reached. One-way messages are counted in the broker's queues,
-     * until all are there or no more arrive.
+     * The number of messages and the time at which it was reached. One-way messages and those of transactions are
+     * counted in the broker's queues, until all are there or no more arrive.
      */
     private Count counted(DefaultMQProducer producer, Options options, long expected) throws Exception {
         Count count = new Count(acknowledged.get(), System.nanoTime());
-        if (!oneway(options)) {
+        if (!isCountedInQueues(options)) {
             return count;
         }
         count = new Count(-1, System.nanoTime());
@@ -199,6 +223,10 @@ final class Load implements Command {
                 case "sync" -> {
                     Message message = message();
                     note(producer.send(message).getSendStatus(), List.of(message));
+                }
+                case "transaction" -> {
+                    Message message = message();
+                    note(producer.sendMessageInTransaction(message, null).getSendStatus(), List.of(message));
                 }
                 case "batch" -> {
                     List<Message> batch = new ArrayList<>();
