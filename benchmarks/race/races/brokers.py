@@ -69,10 +69,9 @@ class Brokers:
         """Run the client against the broker of a side.
 
         Raises SideError if more than one message in a thousand failed. One-way messages may be lost and do not count.
-        A commit is a one-way request too.
         """
         line = self._track.other.load(self._namesrv[side], topic=topic, size=_BODY_SIZE, **options)
-        if line["mode"] not in ("oneway", "transaction") and line["failed"] > _TOLERATED * line["messages"]:
+        if line["mode"] != "oneway" and line["failed"] > _TOLERATED * line["messages"]:
             raise SideError(f"{line['failed']} messages failed at {side}, the first by {line.get('failure')}")
         return line
 

@@ -2,7 +2,7 @@
 
 A checkpoint and its acknowledgements wait in the timer topic first, then in the revive topic, behind the offset of
 CID_RMQ_SYS_REVIVE_GROUP, which is that of the last checkpoint that was handled. Eight bytes and the room of a set are
-remembered for each acknowledgement that waits, and for each checkpoint in the revive topic.
+remembered for each acknowledgement that waits, and for each message of a checkpoint in the revive topic.
 
 Orderly pops have no checkpoint, so they are not here. A broker with enablePopBufferMerge keeps checkpoints of the last
 seconds in memory.
@@ -60,7 +60,7 @@ class WaitingPops:
         if isinstance(value, PopAck):
             self._acknowledged.update(_hash(value.key, offset) for offset in value.queue_offsets)
         elif value is not None and one.waits_in != TIMER_TOPIC:
-            self._revived.add(_hash(value.key, -1))
+            self._revived.update(_hash(value.key, offset) for offset in value.open_offsets())
 
     def messages(self, one: PopRecord) -> Iterator[PendingMessage]:
         """Yield the messages of a checkpoint that are not acknowledged; none for another record."""
@@ -68,14 +68,15 @@ class WaitingPops:
         if not isinstance(point, PopCheckPoint):
             return
         key = point.key
-        if one.waits_in == TIMER_TOPIC and _hash(key, -1) in self._revived:
-            return  # it is delivered, and the checkpoint of the timers does not say so yet
+        # A checkpoint that is delivered may still wait in the timer topic, by the checkpoint of the timers.
         for offset in point.open_offsets():
-            if _hash(key, offset) not in self._acknowledged:
-                yield PendingMessage(
-                    *(Kind.POP, key.topic, key.queue_id, point.revive_time_ms, key.group, one.waits_in),
-                    *(one.phy_offset, offset),
-                )
+            name = _hash(key, offset)
+            if name in self._acknowledged or (one.waits_in == TIMER_TOPIC and name in self._revived):
+                continue
+            yield PendingMessage(
+                *(Kind.POP, key.topic, key.queue_id, point.revive_time_ms, key.group, one.waits_in),
+                *(one.phy_offset, offset),
+            )
 
     def _decoded(self, one: PopRecord) -> PopCheckPoint | PopAck | None:
         if one.waits_in == TIMER_TOPIC and _REVIVES not in one.record.raw_properties:
