@@ -79,11 +79,13 @@ def frame(code: int, fields: dict[str, str], body: bytes = b"", *, opaque: int =
     return struct.pack(">II", 4 + len(raw) + len(body), len(raw)) + raw + body
 
 
-def send(number: int, *, flag: int = 0, batch: bytes | None = None) -> bytes:
-    """The frame of one message, or of a batch."""
+def send(number: int, *, flag: int = 0, batch: bytes | None = None, is_half: bool = False) -> bytes:
+    """The frame of one message, of a batch, or of a message of a transaction."""
+    half, sys_flag = ("\x02TRAN_MSG\x01true\x02PGROUP\x01producers", 4) if is_half else ("", 0)
+    properties = f"UNIQ_KEY\x017F000001{number:024X}\x02WAIT\x01true{half}\x02"
     fields = {
-        **{"a": "producers", "b": "bench", "c": "TBW102", "d": "4", "e": str(number % QUEUES), "f": "0"},
-        **{"g": str(int(time.time() * 1000)), "h": "0", "i": f"UNIQ_KEY\x017F000001{number:024X}\x02WAIT\x01true\x02"},
+        **{"a": "producers", "b": "bench", "c": "TBW102", "d": "4", "e": str(number % QUEUES), "f": str(sys_flag)},
+        **{"g": str(int(time.time() * 1000)), "h": "0", "i": properties},
         **{"j": "0", "k": "false", "m": "false" if batch is None else "true", "n": "broker-a"},
     }
     code = RequestCode.SEND_MESSAGE_V2 if batch is None else RequestCode.SEND_BATCH_MESSAGE
@@ -116,6 +118,8 @@ def works(count: int) -> Iterable[Work]:
             numbers = range(count // together)
             reads = [b"".join(send(n * together + i, flag=flag) for i in range(together)) for n in numbers]
             yield Work(f"{name}, {together} in a read", reads, together)
+    halves = [b"".join(send(n * 16 + i, is_half=True) for i in range(16)) for n in range(count // 16)]
+    yield Work("half message, 16 in a read", halves, 16)
     batch = encode_batch(BatchedMessage(0, BODY, f"UNIQ_KEY\x017F000001{n:024X}\x02".encode()) for n in range(BATCH))
     yield Work("batch of 100", [send(n, batch=batch) for n in range(count // BATCH)], BATCH)
     singles = 4 * count // QUEUES  # messages in each queue from the first four works
