@@ -180,6 +180,7 @@ def test_a_tool_keeps_what_waits(original: Path, tmp_path: Path, tool: Tool) -> 
     assert delivered == DELIVERED
 
 
+@SLOW
 def test_an_export_has_every_record_that_waits(original: Path, tmp_path: Path) -> None:
     report = export_store(original, tmp_path / "out", ExportFormat.JSONL, config=CONFIG, given=GIVEN)
     assert (report.lost, report.account.messages) == ([], [])

@@ -93,7 +93,7 @@ def pending(
         print_all = _print_json if json else _print_text
         print_all(store, reader, now_ms, totals, messages, found)
         if found.unreadable and not json:
-            warn(f"{found.unreadable:,} entries of the waiting topics lead to nothing readable")
+            warn(f"{found.unreadable:,} entries of the waiting topics point to no readable record")
         end_reading(reader.problems, FINDINGS if found.unreadable or found.problems else DONE, reader.notes)
 
 

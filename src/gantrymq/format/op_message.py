@@ -25,7 +25,7 @@ def op_body(offsets: Sequence[int]) -> bytes:
 
 
 def decided_offsets(tags: str, body: bytes) -> Iterator[int]:
-    """The queue offsets that an op message names; none if its tag is another one. Other texts are passed over."""
+    """The queue offsets that an op message names; none if its tag is another one. Other texts are skipped."""
     if tags != REMOVE_TAG:
         return
     for text in body.decode("ascii", "replace").split(OFFSET_SEPARATOR):

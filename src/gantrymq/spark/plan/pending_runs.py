@@ -26,7 +26,7 @@ def runs_with_pending(
         raise ConfigError("pending", "true", "false for a store on another file system")
     messages = PendingMessages(reader, SystemClock().now_ms())
     rows = PendingRows.of(messages)
-    losses = [f"{reader.paths.root}: {messages.unreadable} entries of waiting topics lead to nothing readable"]
+    losses = [f"{reader.paths.root}: {messages.unreadable} entries of waiting topics point to no readable record"]
     report(losses if messages.unreadable else [], fail=fail_on_data_loss)
     report(list(messages.problems), fail=False, allowed_by="pending")
     for run in runs:

@@ -1,8 +1,8 @@
 """Half messages that no op message names: their transactions are neither committed nor rolled back.
 
-The group CID_RMQ_SYS_TRANS has committed an offset in each half queue, in front of which all are decided, and one in
-its op queue, in front of which no op message names a later half message. One byte is remembered for each half message
-behind the first offset, eight for each earlier one that an op message names.
+The group CID_RMQ_SYS_TRANS has committed an offset in each half queue, before which all are decided, and one in its op
+queue, before which no op message names a later half message. The reader needs one byte of memory for each half message
+after the first offset, and a set entry for each earlier one that an op message names.
 
 Source: TransactionalMessageServiceImpl.check.
 """
@@ -63,7 +63,7 @@ def _immunity_ms(properties: Mapping[str, str]) -> int | None:
 
 
 class _Decided:
-    """The queue offsets of a half queue that op messages name; those in front of ``begin`` too."""
+    """The queue offsets of a half queue that op messages name; those before ``begin`` too."""
 
     def __init__(self, topics: WaitingTopics, half: ConsumeQueue, begin: int) -> None:
         self._begin, self._later = begin, bytearray(half.max_offset - begin)

@@ -3,7 +3,7 @@
 The answer is that of a start of a broker after a kill at this moment: what the tables of ``config/`` cover is
 delivered. A broker that has the store open writes them every few seconds, so the last deliveries count as owed.
 
-Memory grows with the number of topics and groups, with one byte for each half message behind the committed offset, and
+Memory grows with the number of topics and groups, with one byte for each half message after the committed offset, and
 with a set entry for each recall and acknowledgement that waits. It does not grow with the other messages that wait.
 
 Thread rule: one thread.
@@ -53,7 +53,7 @@ class PendingMessages:
 
     @property
     def unreadable(self) -> int:
-        """How many units lead to no readable record."""
+        """How many units point to no readable record."""
         return self._topics.unreadable
 
     @property

@@ -1,7 +1,7 @@
 """Messages that were popped and not acknowledged: those of the checkpoints that wait, without those that an ack names.
 
-A checkpoint and its acknowledgements wait in the timer topic first, then in the revive topic, behind the offset of
-CID_RMQ_SYS_REVIVE_GROUP, which is that of the last checkpoint that was handled. Eight bytes and the room of a set are
+A checkpoint and its acknowledgements wait in the timer topic first, then in the revive topic, after the offset of
+CID_RMQ_SYS_REVIVE_GROUP, which is that of the last checkpoint that was handled. A set entry is
 remembered for each acknowledgement that waits, and for each message of a checkpoint in the revive topic.
 
 Orderly pops have no checkpoint, so they are not here. A broker with enablePopBufferMerge keeps checkpoints of the last

@@ -65,7 +65,7 @@ class WaitingTimers:
         wheel = TimerWheel(fs, paths.timer_wheel)  # what the timer log has is in it, or will be
         recovery = TimerRecovery(fs, paths, reader.log, ends, self._timer_log, wheel, checkpoint, precision_ms)
         self._found = recovery.look()
-        reason, more = self._found.reason, "the numbers are those of the timer topic, of which a start makes it again"
+        reason, more = self._found.reason, "the numbers are those of the timer topic, from which a start rebuilds it"
         self.problem = f"{paths.timer_log}: {reason}; {more}" if reason else ""
         self._recalled: set[int] = set()
 

@@ -62,7 +62,7 @@ class Waiting(NamedTuple):
 class WaitingTopics:
     """The records of one view of a store. ``now_ms`` is the time that counts as now.
 
-    ``unreadable`` counts units that lead to no readable record, ``passed_over`` records that no broker will deliver:
+    ``unreadable`` counts units that point to no readable record, ``passed_over`` records that no broker will deliver:
     their topic was deleted, or they do not say where they belong. With ``counts`` False neither is counted: a part of
     the records is read twice.
     """
@@ -88,7 +88,7 @@ class WaitingTopics:
         return self._committed.get((group, queue.topic, queue.queue_id), -1)
 
     def of_queue(self, queue: ConsumeQueue, begin: int, step: str) -> Iterator[Waiting]:
-        """The readable records of a queue from the offset ``begin`` on. What is in front of the log is left out."""
+        """The readable records of a queue from the offset ``begin`` on. Records before the begin of the log are left out."""
         begin = offset = min(max(begin, queue.min_offset), queue.max_offset)
         while offset < queue.max_offset:
             units = queue.entries(offset, min(queue.max_offset - offset, MOST_AT_ONCE))
