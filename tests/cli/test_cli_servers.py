@@ -136,6 +136,7 @@ def test_the_store_is_where_broker_conf_says(tmp_path: Path) -> None:
     conf.write_text(
         f"storePathRootDir={tmp_path}/here\nlistenPort=0\nbrokerName=from-conf\nnamesrvAddr=10.0.0.1:9876\n"
         "sendThreadPoolNums=4\nmappedFileSizeCommitLog=16777216\nmaxHashSlotNum=1000\nmaxIndexNum=4000\n"
+        "haMasterAddress=10.0.0.1:10912\nhaListenPort=10912\nenableControllerInNamesrv=true\nserverWorkerThreads=4\n"
     )
     with serving("serve", "-c", conf, "--namesrv-port", 0) as (ready, child):
         assert ready["store"] == f"{tmp_path}/here"
@@ -143,6 +144,12 @@ def test_the_store_is_where_broker_conf_says(tmp_path: Path) -> None:
         code, err = stop(child)
     assert code == 0
     assert "namesrvAddr=10.0.0.1:9876 has no effect without --no-namesrv" in err
+    assert "sendThreadPoolNums is no key of RocketMQ; nearest: sendMessageThreadPoolNums" in err
+    lines = [line.partition("] ")[2].strip() for line in err.splitlines() if "no effect here" in line]
+    assert lines == [
+        "enableControllerInNamesrv has no effect here: there is no controller here",
+        "haMasterAddress has no effect here: brokers here do not replicate",
+    ]
 
 
 def test_servers_that_speak_tls_only_find_each_other(tmp_path: Path) -> None:

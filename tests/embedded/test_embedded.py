@@ -441,10 +441,13 @@ async def test_the_awaited_face_is_the_same() -> None:
 def test_log_lines_go_to_logging_and_not_to_stdout(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, logger="gantrymq"), EmbeddedBroker():
+    settings = {"brokerRole": "SYNC_MASTER", "haListenPort": 10912, "pullMessageThreadPoolNums": 64}
+    with caplog.at_level(logging.INFO, logger="gantrymq"), EmbeddedBroker(settings=settings):
         pass
     assert capsys.readouterr().out == ""
     assert "a broker registered" in caplog.text
+    warned = [line for line in caplog.messages if "no effect" in line]
+    assert warned == ["event='brokerRole has no effect here: brokers here do not replicate'"]
 
 
 def forked(program: str) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gantrymq.config.broker_settings import BrokerConfig
 from gantrymq.config.keys import fields_by_key, require_same_at_start
-from gantrymq.config.known_keys import KNOWN_KEYS, is_read_at_start
+from gantrymq.config.known_keys import WITHOUT_EFFECT, is_read_at_start
 from gantrymq.config.properties import amended, parse_assignments, parse_properties, read_settings, write_settings
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig, RecoverRule
 from gantrymq.errors import ConfigError
@@ -180,10 +180,28 @@ def test_a_program_s_value_of_a_wrong_type_is_named(kind: Any, settings: dict[st
 # Keys
 
 
-def test_a_key_of_rocketmq_without_effect_is_a_warning() -> None:
-    reading = read_settings({"haListenPort": "10912"})
-    assert reading.warnings == ("haListenPort is known to RocketMQ but has no effect here",)
+@pytest.mark.parametrize(
+    ("key", "value", "warned"),
+    [
+        ("storeType", "defaultRocksDB", "storeType has no effect here: there are no RocksDB engines here"),
+        ("storeType", " Default ", None),  # RocketMQ's default
+        ("haListenPort", "10912", None),
+        ("haListenPort", "10922", "haListenPort has no effect here: brokers here do not replicate"),
+        ("authenticationEnabled", "true", "authenticationEnabled has no effect here: RocketMQ's users "),
+        ("initAuthenticationUser", '{"username":"u","password":"secret"}', "initAuthenticationUser has no effect"),
+        ("sendMessageThreadPoolNums", "64", None),  # tuning of Java's own machinery
+        ("brokerName", "broker-b", None),  # it is a broker's: no effect on a store
+    ],
+)
+def test_a_key_that_acts_in_rocketmq_alone_is_a_warning_unless_it_has_the_default(
+    key: str, value: str, warned: str | None
+) -> None:
+    reading = read_settings({key: value})
     assert reading.config == MessageStoreConfig()
+    assert len(reading.warnings) == (warned is not None)
+    for warning in reading.warnings:
+        assert warning.startswith(str(warned))
+        assert "secret" not in warning
 
 
 def test_a_key_that_nobody_knows_is_a_warning_in_a_file_with_what_may_be_meant() -> None:
@@ -339,13 +357,10 @@ def test_every_key_of_a_place_or_an_address_is_read_at_the_start_alone() -> None
     places = re.compile(
         r"(?i)path|IP\d$|[a-z]Port$|Host$|role$|storeType|fileSize|dLeger|masterAddress|controllerAddr$"
     )
-    live = {"namesrvAddr", "brokerConfigPath", "filterSupportRetry"}  # acted on at once; never updated; no port
-    at_start = {
-        name
-        for kind in (BrokerConfig, MessageStoreConfig)
-        for name, spec in fields_by_key(kind).items()
-        if spec.metadata["at_start"]
-    }
-    found = {name for name in KNOWN_KEYS if places.search(name)}
+    # Acted on at once; never updated; no port; overwritten by RocketMQ's start.
+    live = {"namesrvAddr", "brokerConfigPath", "filterSupportRetry", "authConfigPath"}
+    ours = fields_by_key(BrokerConfig) | fields_by_key(MessageStoreConfig)
+    at_start = {name for name, spec in ours.items() if spec.metadata["at_start"]}
+    found = {name for name in (*ours, *WITHOUT_EFFECT) if places.search(name)}
     assert {name for name in found if name not in at_start and not is_read_at_start(name)} <= live
     assert {"storePathRootDir", "haListenPort", "brokerIP2", "storeType"} <= found

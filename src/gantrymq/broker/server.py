@@ -134,6 +134,8 @@ class BrokerServer:
         open.
         """
         broker = self.config.broker
+        for warning in self.config.warnings():
+            log.warning(warning)
         with ReservedPorts(broker.bind_address, broker.listen_port) as reserved:
             self.port = reserved.port
             self.config.broker = replace(broker, listen_port=self.port)

@@ -102,17 +102,12 @@ class ServerSettings:
 
 def read_server_options(config_file: Path | None, assignments: list[str] | None) -> ServerSettings:
     """The settings of ``-c`` and ``--set``; ``--set`` has precedence. Warns on stderr. Raises ConfigError, OSError."""
-    from gantrymq.config.broker_settings import knows
-    from gantrymq.config.properties import remark
-    from gantrymq.namesrv.settings import WITHOUT_EFFECT, acts
+    from gantrymq.config.properties import unknown_keys
+    from gantrymq.namesrv.settings import is_known
 
-    def is_ours(key: str) -> bool:
-        return knows(key) or acts(key) or key in WITHOUT_EFFECT
-
-    entries = read_entries(config_file, assignments, also=is_ours)
-    for key in entries:
-        if not (is_ours(key) or key == STORE_KEY):
-            warn(remark(key))
+    entries = read_entries(config_file, assignments, also=is_known)
+    for warning in unknown_keys(entries, also=is_known):
+        warn(warning)
     return ServerSettings(entries, config_file)
 
 

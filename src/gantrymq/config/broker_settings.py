@@ -15,7 +15,7 @@ from gantrymq.config.keys import (
     require_same_at_start,
     write_fields,
 )
-from gantrymq.config.known_keys import KNOWN_KEYS, is_read_at_start
+from gantrymq.config.known_keys import WITHOUT_EFFECT, is_read_at_start, warnings
 from gantrymq.config.name_servers import name_server_addresses
 from gantrymq.config.remoting_limits import RemotingLimits
 from gantrymq.config.settings import MessageStoreConfig
@@ -197,6 +197,10 @@ class LiveConfig:
             if is_read_at_start(name) and not knows(name) and text != self._others.get(name):
                 raise ConfigError(name, text[:64], "the value at the start: this key is only read from the broker.conf")
 
+    def warnings(self) -> list[str]:
+        """A line for each key that was set, acts in RocketMQ, and has no effect here."""
+        return warnings(self._others)
+
     def to_properties(self) -> str:
         """The settings of broker and store as the text of a ``broker.conf``, one key a line."""
         entries = self._others | write_fields(self.store) | write_fields(self.broker)
@@ -217,4 +221,4 @@ def is_live(name: str) -> bool:
 
 def is_known(name: str) -> bool:
     """Whether a key has an effect here or in RocketMQ."""
-    return knows(name) or name in KNOWN_KEYS
+    return knows(name) or name in WITHOUT_EFFECT

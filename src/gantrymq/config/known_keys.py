@@ -1,152 +1,265 @@
-"""The keys that RocketMQ 5.5.0 knows (MessageStoreConfig, BrokerConfig, NettyServerConfig, NettyClientConfig).
+"""The keys of a ``broker.conf`` of RocketMQ 5.5.0 that have no effect here: why, and whether one is worth a warning.
 
-The list distinguishes a typing error in a configuration from a key without effect here.
+They are the keys of BrokerConfig, MessageStoreConfig, NettyServerConfig, NettyClientConfig and AuthConfig, and those
+that BrokerStartup reads itself. A key with an effect has a field in a settings class, and no row here.
+docs/compatibility/broker-keys.md is written from both.
 """
 
-KNOWN_KEYS = frozenset(
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class KeyWithoutEffect(NamedTuple):
+    """``default`` is RocketMQ's default of a key that acts there. None: a harmless key, which needs no warning."""
+
+    reason: str
+    default: str | None
+
+
+SHUTDOWN = "a shutdown here closes connections at once, and sends no GO_AWAY"
+
+# Keys that act in RocketMQ, with its defaults, by what is said if one is given with another value.
+_ACTING = {
+    "brokers here do not replicate": """
+        allAckInSyncStateSet=false asyncLearner=false brokerElectionPriority=2147483647 brokerRole=ASYNC_MASTER
+        checkSyncStateSetPeriod=5000 compatibleWithOldNameSrv=true controllerAddr=
+        controllerHeartBeatTimeoutMills=10000 enableAutoInSyncReplicas=false enableControllerMode=false
+        enableRemoteEscape=false fetchControllerAddrByDnsLookup=false haFlowControlEnable=false
+        haHousekeepingInterval=20000 haListenPort=10912 haMasterAddress= haMaxGapNotInSync=268435456
+        haMaxTimeSlaveNotCatchup=15000 haSendHeartbeatInterval=5000 haTransferBatchSize=32768 inSyncReplicas=1
+        lockInStrictMode=false maxChecksumRange=1073741824 maxHaTransferByteInSecond=104857600
+        minInSyncReplicas=1 offsetCheckInSlave=false readUnCommitted=false skipPreOnline=false
+        slaveReadEnable=false slaveTimeout=3000 storePathBrokerIdentity= storePathEpochFile=
+        syncBrokerMemberGroupPeriod=1000 syncBrokerMetadataPeriod=5000 syncControllerMetadataPeriod=10000
+        syncFromLastFile=false syncMasterFlushOffsetWhenStartup=false totalReplicas=1
+    """,
+    "there are no DLedger logs here": """
+        dLegerGroup= dLegerPeers= dLegerSelfId= enableBatchPush=false enableDLegerCommitLog=false
+        preferredLeaderId= recheckReputOffsetFromCq=false storePathDLedgerCommitLog=
+    """,
+    "there are no RocksDB engines here": """
+        bottomMostCompressionTypeForConsumeQueueStore=zstd cleanRocksDBDirtyCQIntervalMin=60
+        combineAssignOffsetCQType=default combineCQEnableCheckSelf=false
+        combineCQLoadingCQTypes=default;defaultRocksDB combineCQMaxExtraSearchCommitLogFiles=3
+        combineCQPreferCQType=default combineCQUseRocksdbForLmq=false configManagerVersion=v1
+        enableRocksDBLog=false indexRocksDBEnable=false iteratorWhenUseRocksdbConsumeQueue=true
+        maxRocksDBIndexQueryDays=7 memTableFlushIntervalMs=3600000 persistConsumerOffsetIncrementally=false
+        popConsumerKVServiceEnable=false popConsumerKVServiceInit=false popConsumerKVServiceLog=false
+        popReviveConcurrency=32 popReviveMaxAttemptTimes=16 popReviveMaxReturnSizePerRead=16384
+        popReviveSkipIfGroupAbsent=true realTimePersistRocksDBConfig=true rocksdbCompressionType=lz4
+        rocksdbCQDoubleWriteEnable=false rocksdbFlushWalFrequency=1024 rocksdbWalFileRollingThreshold=1073741824
+        statRocksDBCQIntervalSec=10 storeType=default timerRecallToTimelineEnable=true
+        timerRecallToTimeWheelEnable=true timerReputServiceCorePoolSize=6 timerReputServiceMaxPoolSize=6
+        timerReputServiceQueueCapacity=10000 timerRocksDBEnable=false timerRocksDBPrecisionMs=1000
+        timerRocksDBRollIntervalHours=1 timerRocksDBRollMaxTps=8000.0 timerRocksDBRollRangeHours=2
+        timerRocksDBStopScan=false timerRocksDBTimeExpiredMaxTps=200000.0 transactionCheckRocksdbCoreThreads=2
+        transactionCheckRocksdbMaxThreads=5 transactionCheckRocksdbQueueCapacity=2000 transRocksDBEnable=false
+        transWriteOriginTransHalfEnable=true useSeparateStorePathForRocksdbCQ=false
+        useSingleRocksDBForAllConfigs=false
+    """,
+    "there are no light queues (LMQ) and no lite topics here": """
+        enableLiteEventMode=true enableLitePopLog=false enableLmq=false enableLmqQuota=false
+        enableLmqStats=false enableMultiDispatch=false liteEventCheckInterval=10000
+        liteEventFullDispatchDelayTime=10000 liteEventFullDispatchDelayTimeForWildcardGroup=10000
+        liteLagCountMetricsEnable=false liteLagLatencyCollectEnable=false liteLagLatencyMetricsEnable=false
+        liteLagLatencyTopK=50 liteSubscriptionCheckInterval=120000 liteSubscriptionCheckTimeoutMills=180000
+        liteTtlCheckInterval=120000 maxClientEventCount=100 maxLiteSubscriptionCount=100000
+        maxLmqConsumeQueueNum=20000 minLiteTTl=900000
+    """,
+    "there are no compaction topics and no batch consume queues here": """
+        compactionCqMappedFileSize=10485760 compactionMappedFileSize=104857600 compactionScheduleInternal=900000
+        compactionThreadNum=6 mapperFileSizeBatchConsumeQueue=13800000 maxOffsetMapSize=104857600
+        searchBcqByCacheEnable=true
+    """,
+    "reads of cold data are not limited here": """
+        accessMessageInMemoryHotRatio=26 cgColdReadThreshold=3145728 coldCtrStrategyEnable=false
+        coldDataFlowControlEnable=false coldDataScanEnable=false globalColdReadThreshold=104857600
+        sampleSteps=32 timerColdDataCheckIntervalMs=60000 usePIDColdCtrStrategy=true
+    """,
+    "POP requests are refused here": """
+        appendAckAsync=false appendCkAsync=false defaultMessageRequestMode=PULL defaultPopShareQueueNum=-1
+        enableNotifyAfterPopOrderLockRelease=true enablePopBatchAck=false enablePopBufferMerge=false
+        enablePopLog=false enablePopMessageThreshold=false enableRetryTopicV2=false
+        enableSkipLongAwaitingAck=false initPopOffsetByCheckMsgInMem=true maxMessageFilterNumForNotification=64
+        maxPopPollingSize=100000 popCkMaxBufferSize=200000 popCkOffsetMaxQueueSize=20000
+        popCkStayBufferTime=10000 popCkStayBufferTimeOut=3000 popConsumerFSServiceInit=true
+        popFromRetryProbability=20 popFromRetryProbabilityForPriority=0 popInflightMessageThreshold=10000
+        popLongPollingForceNotifyInterval=800 popPollingMapExpireTimeSeconds=600 popPollingMapSize=100000
+        popPollingSize=1024 popResponseReturnActualRetryTopic=false priorityOrderAsc=true
+        retrieveMessageFromPopRetryTopicV1=true reviveAckWaitMs=180000 reviveInterval=1000 reviveMaxSlow=3
+        reviveScanTime=10000 skipWhenCKRePutReachMaxTimes=false useMessageFilterForNotification=true
+        useSeparateRetryQueue=false
+    """,
+    "there are no exporters of metrics here": """
+        enableConnectionMetrics=true enableLagAndDlqMetrics=true enableMessageStoreMetrics=true
+        enableNotifyBeforePopCalculateLag=true enablePopMetrics=true enableRemotingMetrics=true
+        enableRequestMetrics=true enableStatsMetrics=true enableTransactionMetrics=true
+        estimateAccumulation=true maxConsumeQueueScan=20000 metricGrpcExporterIntervalInMills=60000
+        metricGrpcExporterTimeOutInMills=3000 metricLoggingExporterIntervalInMills=10000
+        metricsExportBatchMaxDataPoints=1000 metricsExporterType=DISABLE metricsGrpcExporterHeader=
+        metricsGrpcExporterTarget= metricsInDelta=false metricsLabel= metricsOtelCardinalityLimit=50000
+        metricsPromExporterHost= metricsPromExporterPort=5557 sampleCountThreshold=5000
+        useStaticSubscription=false
+    """,
+    "RocketMQ's users and policies are not here; aclEnable and plain_acl.yml control access": """
+        aclCacheExpiredSecond=600 aclCacheMaxNum=1000 aclCacheRefreshSecond=60 authenticationEnabled=false
+        authenticationMetadataProvider= authenticationProvider= authenticationStrategy= authenticationWhitelist=
+        authorizationEnabled=false authorizationMetadataProvider= authorizationProvider= authorizationStrategy=
+        authorizationWhitelist= initAuthenticationUser= innerClientAuthenticationCredentials=
+        migrateAuthFromV1Enabled=false statefulAuthenticationCacheExpiredSecond=60
+        statefulAuthenticationCacheMaxNum=10000 statefulAuthorizationCacheExpiredSecond=60
+        statefulAuthorizationCacheMaxNum=10000 userCacheExpiredSecond=600 userCacheMaxNum=1000
+        userCacheRefreshSecond=60
+    """,
+    "the name servers are those of namesrvAddr": """
+        fetchNamesrvAddrByAddressServer=false fetchNameSrvAddrByDnsLookup=false fetchNamesrvAddrInterval=10000
+        rmqAddressServerDomain=jmenv.tbsite.net rmqAddressServerSubGroup=nsaddr
+        updateNameServerAddrPeriod=120000
+    """,
+    "tls.enable sets TLS for the broker's own connections": "useTLS=false",
+    "the broker's own connections use no proxy": "socksProxyConfig={}",
+    "store plug-ins are Java classes": "messageStorePlugIn=",
+    "the index is in files; messageIndexEnable=false writes none": (
+        "indexFileReadEnable=true indexFileWriteEnable=true"
+    ),
+    "maxTransferCountOnMessageInMemory and maxTransferBytesOnMessageInMemory limit every pull here": (
+        "accessMessageInMemoryMaxRatio=40 maxTransferBytesOnMessageInDisk=65536 maxTransferCountOnMessageInDisk=8"
+    ),
+    "a group that falls behind is not stopped here": (
+        "consumerFallbehindThreshold=17179869184 disableConsumeIfConsumerReadSlowly=false"
+    ),
+    "answers to pulls are not throttled by bytes a second here": "enableNetWorkFlowControl=false",
+    "filters are evaluated on the records here": "enableCalcFilterBitMap=false",
+    "offsets of broadcasting consumers behind a proxy are not kept here": (
+        "broadcastOffsetExpireMaxSecond=300 broadcastOffsetExpireSecond=120"
+    ),
+    "QUERY_ASSIGNMENT always divides the queues here": "serverLoadBalancerEnable=true",
+    "producers are always registered here": "enableRegisterProducer=true",
+    "members are told of every change of their group at once here": "realTimeNotifyConsumerChange=true",
+    "all topics are registered in one request here": (
+        "enableSingleTopicRegister=false enableSplitRegistration=false splitRegistrationSize=800"
+    ),
+    "the broker registers as soon as it serves": "disappearTimeAfterStart=-1",
+    SHUTDOWN: ("enableShutdownGracefully=false shutdownWaitTimeSeconds=30"),
+    "the disk's use counts as a whole here": ("logicalDiskSpaceCleanForciblyThreshold=0.8 replicasPerDiskPartition=1"),
+    "a put starts no flush or commit here; flushIntervalCommitLog and commitIntervalCommitLog do": (
+        "wakeCommitWhenPutMessage=true wakeFlushWhenPutMessage=false"
+    ),
+    "messages with a delay level wait in SCHEDULE_TOPIC_XXXX here": "timerInterceptDelayLevel=false",
+    "a timer message that is refused for good is passed over here, and every other error is tried again": (
+        "timerSkipUnknownError=false"
+    ),
+    "the wheel is one mapped file here": "timerWheelSnapshotFlush=false timerWheelSnapshotIntervalMs=10000",
+}
+
+# Tuning of Java's own machinery, and keys that RocketMQ does not act on either.
+_HARMLESS = {
+    "what false says is what happens here": "enableBroadcastOffsetStore enableCompaction timerEnableCheckMetrics",
+    "what true says is what happens here": "timerEnableRetryUntilSuccess",
+    "threads and their queues: there are none of these here": """
+        ackMessageThreadPoolNums ackThreadPoolQueueCapacity adminBrokerThreadPoolNums
+        adminBrokerThreadPoolQueueCapacity asyncSendEnable batchDispatchRequestThreadPoolNums
+        clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums consumerManagerThreadPoolQueueCapacity
+        consumerManageThreadPoolNums enableBuildConsumeQueueConcurrently enableFastChannelEventProcess
+        enableScheduleAsyncDeliver endTransactionPoolQueueCapacity endTransactionThreadPoolNums
+        heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity litePullMessageThreadPoolNums
+        litePullThreadPoolQueueCapacity loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity
+        maxAsyncPutMessageRequests processReplyMessageThreadPoolNums pullMessageThreadPoolNums
+        putMessageFutureThreadPoolNums putThreadPoolQueueCapacity queryMessageThreadPoolNums
+        queryThreadPoolQueueCapacity recoverConcurrently recoverThreadPoolNums replyThreadPoolQueueCapacity
+        scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked sendMessageThreadPoolNums
+        timerGetMessageThreadNum timerPutMessageThreadNum waitTimeMillsInAckQueue
+        waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue
+        waitTimeMillsInPullQueue waitTimeMillsInTransactionQueue
+    """,
+    "Netty's threads, buffers and limits": """
+        channelNotActiveInterval clientAsyncSemaphoreValue clientCallbackExecutorThreads
+        clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout clientOnewaySemaphoreValue
+        clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize clientWorkerThreads
+        connectTimeoutMillis disableCallbackExecutor disableNettyWorkerGroup enableReconnectForGoAway
+        scanAvailableNameSrv serverAsyncSemaphoreValue serverCallbackExecutorThreads
+        serverNettyWorkerGroupEnable serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable
+        serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize
+        serverWorkerThreads transferMsgByHeap useEpollNativeSelector writeBufferHighWaterMark
+        writeBufferLowWaterMark
+    """,
+    "locks, mappings and intervals within Java's store": """
+        correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval dataReadAheadEnable
+        debugLockEnable delayOffsetUpdateVersionStep deleteConsumeQueueFilesInterval enableAcceleratedRecovery
+        enableRunningFlagsInFlush flushLeastPagesWhenWarmMapedFile putConsumeQueueDataByFileChannel
+        sharedByteBufferNum spinLockCollisionRetreatOptimalDegree timerMetricSmallThreshold topicQueueLockNum
+        transactionMetricFlushInterval travelCqFileNumWhenGetMessage useABSLock useReentrantLockWhenPutMessage
+        writeWithoutMmap
+    """,
+    "timeouts and intervals of the broker's own requests": (
+        "forwardTimeout loadBalancePollNameServerInterval sendHeartbeatTimeoutMillis"
+    ),
+    "Java's log files and the statistics in them": """
+        accountStatsEnable accountStatsPrintZeroValues autoDeleteUnusedStats commercialBaseCount
+        commercialSizePerMsg diskFallRecorded enableDetailStat enableLogConsumeQueueRepeatedlyBuildWhenRecover
+        enableScheduleMessageStats isolateLogEnable maxStatsIdleTimeInMinutes printChannelGroups
+        printChannelGroupsMinNum timerProgressLogIntervalMs
+    """,
+    "places of Java's installation": "brokerConfigPath rocketmqHome",
+    "Java's start overwrites what a file says": "authConfigPath clusterName configName inBrokerContainer",
+    "RocketMQ 5.5.0 has the key and does not read it": """
+        cleanOfflineBrokerInterval cleanSwapedMapInterval commitLogForceSwapMapInterval commitLogSwapMapInterval
+        commitLogSwapMapReserveFileNum dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread
+        enableAsyncReput enableCleanExpiredOffset flushConsumerOffsetHistoryInterval highSpeedMode
+        logicQueueForceSwapMapInterval logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum
+        mappedFileSwapEnable maxBatchDeleteFilesNum maxReconnectIntervalTimeSeconds maxRecoveryCommitlogFiles
+        maxSlaveResendLength maxTopicLength pullBatchMaxMessageCount putMessageTimeout putMsgIndexHightWater
+    """,
+    "RocketMQ 5.5.0 has the field and no setter, so no file sets it": """
+        isBrokerContainer isInBrokerContainer isScanAvailableNameSrv timerCheckMetricsWhen timerEnableDisruptor
+        timerWarmEnable
+    """,
+}
+
+
+def _rows() -> dict[str, KeyWithoutEffect]:
+    rows = {}
+    for reason, entries in _ACTING.items():
+        for name, _, default in (entry.partition("=") for entry in entries.split()):
+            rows[name] = KeyWithoutEffect(reason, default)
+    for reason, names in _HARMLESS.items():
+        rows |= dict.fromkeys(names.split(), KeyWithoutEffect(reason, None))
+    return rows
+
+
+WITHOUT_EFFECT: Mapping[str, KeyWithoutEffect] = _rows()
+
+
+def warnings(entries: Mapping[str, str], table: Mapping[str, KeyWithoutEffect] = WITHOUT_EFFECT) -> list[str]:
+    """One line for each of ``entries`` that acts in RocketMQ, has no effect here, and is not RocketMQ's default.
+
+    The lines have no values, because some are passwords.
     """
-    accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio accountStatsEnable accountStatsPrintZeroValues
-    ackMessageThreadPoolNums ackThreadPoolQueueCapacity aclEnable adminBrokerThreadPoolNums
-    adminBrokerThreadPoolQueueCapacity allAckInSyncStateSet allowRecallWhenBrokerNotWriteable appendAckAsync
-    appendCkAsync appendTopicForTimerDeleteKey asyncLearner asyncSendEnable autoCreateSubscriptionGroup
-    autoCreateTopicEnable autoDeleteUnusedStats autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums
-    bindAddress bitMapLengthConsumeQueueExt bottomMostCompressionTypeForConsumeQueueStore
-    broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond brokerClusterName brokerConfigPath
-    brokerElectionPriority brokerFastFailureEnable brokerHeartbeatInterval brokerIP1 brokerIP2 brokerId brokerName
-    brokerNotActiveTimeoutMillis brokerPermission brokerRole brokerTopicEnable cgColdReadThreshold
-    channelExpiredTimeout channelNotActiveInterval checkCRCOnRecover checkCommitLogOffsetOnRecover
-    checkSyncStateSetPeriod cleanFileForciblyEnable cleanOfflineBrokerInterval cleanResourceInterval
-    cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue
-    clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
-    clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity clientOnewaySemaphoreValue
-    clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize clientWorkerThreads
-    clusterTopicEnable coldCtrStrategyEnable coldDataFlowControlEnable coldDataScanEnable combineAssignOffsetCQType
-    combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType
-    combineCQUseRocksdbForLmq commercialBaseCount commercialSizePerMsg commitCommitLogLeastPages
-    commitCommitLogThoroughInterval commitIntervalCommitLog commitLogForceSwapMapInterval commitLogRecoverMaxNum
-    commitLogSwapMapInterval commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize
-    compactionScheduleInternal compactionThreadNum compatibleWithOldNameSrv compressedRegister configBlackList
-    configManagerVersion connectTimeoutMillis consumerFallbehindThreshold consumerManageThreadPoolNums
-    consumerManagerThreadPoolQueueCapacity consumerOffsetUpdateVersionStep controllerAddr
-    controllerHeartBeatTimeoutMills correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval
-    dLegerGroup dLegerPeers dLegerSelfId dataReadAheadEnable debugLockEnable defaultMessageRequestMode
-    defaultPopShareQueueNum defaultQueryMaxNum defaultTopicQueueNums delayOffsetUpdateVersionStep
-    deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteFileBatchMax deleteWhen
-    destroyMapedFileIntervalForcibly disableCallbackExecutor disableConsumeIfConsumerReadSlowly
-    disableNettyWorkerGroup disappearTimeAfterStart diskFallRecorded diskMaxUsedSpaceRatio
-    diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio dispatchCqCacheNum dispatchCqThreads
-    dispatchFromSenderThread duplicationEnable enableAcceleratedRecovery enableAsyncReput enableAutoInSyncReplicas
-    enableBatchPush enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently enableCalcFilterBitMap
-    enableCleanExpiredOffset enableCompaction enableConnectionMetrics enableConsumeQueueExt enableControllerMode
-    enableCreateSysGroup enableDLegerCommitLog enableDetailStat enableFastChannelEventProcess
-    enableLagAndDlqMetrics enableLiteEventMode enableLitePopLog enableLmq enableLmqQuota enableLmqStats
-    enableLogConsumeQueueRepeatedlyBuildWhenRecover enableMessageStoreMetrics enableMixedMessageType
-    enableMultiDispatch enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
-    enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold
-    enablePopMetrics enablePropertyFilter enableReconnectForGoAway enableRegisterProducer enableRemoteEscape
-    enableRemotingMetrics enableRequestMetrics enableRetryTopicV2 enableRocksDBLog enableRunningFlagsInFlush
-    enableScheduleAsyncDeliver enableScheduleMessageStats enableShutdownGracefully enableSingleTopicRegister
-    enableSkipLongAwaitingAck enableSlaveActingMaster enableSplitMetadata enableSplitRegistration
-    enableStatsMetrics enableTransactionMetrics enabledAppendPropCRC endTransactionPoolQueueCapacity
-    endTransactionThreadPoolNums estimateAccumulation expectConsumerNumUseFilter fastFailIfNoBufferInStorePool
-    fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer
-    fetchNamesrvAddrInterval fileReservedTime filterDataCleanTimeSpan filterSupportRetry flushCommitLogLeastPages
-    flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages
-    flushConsumeQueueThoroughInterval flushConsumerOffsetHistoryInterval flushConsumerOffsetInterval
-    flushDelayOffsetInterval flushDiskType flushIntervalCommitLog flushIntervalConsumeQueue
-    flushLeastPagesWhenWarmMapedFile forceRegister forceVerifyPropCRC forwardTimeout globalColdReadThreshold
-    haFlowControlEnable haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync
-    haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haTransferBatchSize heartbeatThreadPoolNums
-    heartbeatThreadPoolQueueCapacity highSpeedMode inSyncReplicas indexFileReadEnable indexFileWriteEnable
-    indexRocksDBEnable initPopOffsetByCheckMsgInMem isBrokerContainer isInBrokerContainer isScanAvailableNameSrv
-    isolateLogEnable iteratorWhenUseRocksdbConsumeQueue listenPort liteEventCheckInterval
-    liteEventFullDispatchDelayTime liteEventFullDispatchDelayTimeForWildcardGroup liteLagCountMetricsEnable
-    liteLagLatencyCollectEnable liteLagLatencyMetricsEnable liteLagLatencyTopK litePullMessageEnable
-    litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity liteSubscriptionCheckInterval
-    liteSubscriptionCheckTimeoutMills liteTtlCheckInterval loadBalancePollNameServerInterval
-    loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity lockInStrictMode
-    logicQueueForceSwapMapInterval logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum
-    logicalDiskSpaceCleanForciblyThreshold longPollingEnable mappedFileSizeCommitLog mappedFileSizeConsumeQueue
-    mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mappedFileSwapEnable mapperFileSizeBatchConsumeQueue
-    maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange maxClientEventCount maxConsumeQueueScan
-    maxErrorRateOfBloomFilter maxFilterMessageSize maxHaTransferByteInSecond maxHashSlotNum maxIndexNum
-    maxLiteSubscriptionCount maxLmqConsumeQueueNum maxMessageFilterNumForNotification maxMessageSize
-    maxMsgsNumBatch maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds maxRecoveryCommitlogFiles
-    maxRocksDBIndexQueryDays maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength
-    maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
-    maxTransferCountOnMessageInMemory memTableFlushIntervalMs messageDelayLevel messageIndexEnable messageIndexSafe
-    messageStorePlugIn metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
-    metricLoggingExporterIntervalInMills metricsExportBatchMaxDataPoints metricsExporterType
-    metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit
-    metricsPromExporterHost metricsPromExporterPort minInSyncReplicas minLiteTTl msgTraceTopicName namesrvAddr
-    notifyConsumerIdsChangedEnable offsetCheckInSlave osPageCacheBusyTimeOutMills
-    persistConsumerOffsetIncrementally popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime
-    popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit
-    popConsumerKVServiceLog popFromRetryProbability popFromRetryProbabilityForPriority popInflightMessageThreshold
-    popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize popPollingSize
-    popResponseReturnActualRetryTopic popReviveConcurrency popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead
-    popReviveSkipIfGroupAbsent preferredLeaderId printChannelGroups printChannelGroupsMinNum priorityOrderAsc
-    processReplyMessageThreadPoolNums pullBatchMaxMessageCount pullMessageThreadPoolNums
-    pullThreadPoolQueueCapacity putConsumeQueueDataByFileChannel putMessageFutureThreadPoolNums putMessageTimeout
-    putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
-    readOnlyCommitLogStorePaths readUnCommitted realTimeNotifyConsumerChange realTimePersistRocksDBConfig
-    recallMessageEnable recheckReputOffsetFromCq recoverConcurrently recoverThreadPoolNums
-    redeleteHangedFileInterval regionId registerBrokerTimeoutMills registerNameServerPeriod
-    rejectPullConsumerEnable rejectTransactionMessage replicasPerDiskPartition replyThreadPoolQueueCapacity
-    retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime
-    rocketmqHome rocksdbCQDoubleWriteEnable rocksdbCompressionType rocksdbFlushWalFrequency
-    rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps scheduleAsyncDeliverMaxPendingLimit
-    scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable sendHeartbeatTimeoutMillis
-    sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverAsyncSemaphoreValue serverCallbackExecutorThreads
-    serverChannelMaxIdleTimeSeconds serverLoadBalancerEnable serverNettyWorkerGroupEnable
-    serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
-    serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads sharedByteBufferNum shortPollingTimeMills
-    shutdownWaitTimeSeconds skipPreOnline skipWhenCKRePutReachMaxTimes slaveReadEnable slaveTimeout
-    socksProxyConfig spinLockCollisionRetreatOptimalDegree splitMetadataSize splitRegistrationSize
-    startAcceptSendRequestTimeStamp statRocksDBCQIntervalSec storePathBrokerIdentity storePathCommitLog
-    storePathDLedgerCommitLog storePathEpochFile storePathRootDir storeReplyMessageEnable storeType
-    subscriptionExpiredTimeout syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
-    syncFlushTimeout syncFromLastFile syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen
-    timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor
-    timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel
-    timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
-    timerRecallToTimeWheelEnable timerRecallToTimelineEnable timerReputServiceCorePoolSize
-    timerReputServiceMaxPoolSize timerReputServiceQueueCapacity timerRocksDBEnable timerRocksDBPrecisionMs
-    timerRocksDBRollIntervalHours timerRocksDBRollMaxTps timerRocksDBRollRangeHours timerRocksDBStopScan
-    timerRocksDBTimeExpiredMaxTps timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue
-    timerWarmEnable timerWheelEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs topicQueueLockNum
-    totalReplicas traceOn traceTopicEnable transRocksDBEnable transWriteOriginTransHalfEnable
-    transactionCheckInterval transactionCheckMax transactionCheckRocksdbCoreThreads
-    transactionCheckRocksdbMaxThreads transactionCheckRocksdbQueueCapacity transactionMetricFlushInterval
-    transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap
-    transientStorePoolEnable transientStorePoolSize travelCqFileNumWhenGetMessage updateNameServerAddrPeriod
-    useABSLock useEpollNativeSelector useMessageFilterForNotification usePIDColdCtrStrategy
-    useReentrantLockWhenPutMessage useSeparateRetryQueue useSeparateStorePathForRocksdbCQ useServerSideResetOffset
-    useSingleRocksDBForAllConfigs useStaticSubscription useTLS validateSystemTopicWhenUpdateTopic
-    waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue
-    waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue
-    wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable writeBufferHighWaterMark
-    writeBufferLowWaterMark writeWithoutMmap
-    """.split()
-)
+    found = []
+    for name, text in entries.items():
+        row = table.get(name)
+        if row is not None and row.default is not None and text.strip().lower() != row.default.lower():
+            found.append(f"{name} has no effect here: {row.reason}")
+    return found
+
 
 # Keys that name the place, the addresses or the kind of a broker and its store. They are read only at the start, even
 # if they have no effect here: a change while the broker runs would make it another broker at its next start.
 _START_KEYS = frozenset(
     """
-    brokerIP2 brokerRole compactionCqMappedFileSize compactionMappedFileSize combineCQLoadingCQTypes
-    controllerAddr dLegerGroup dLegerPeers dLegerSelfId enableCompaction enableControllerMode enableDLegerCommitLog
-    enableLmq enableMultiDispatch fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup
-    fetchNamesrvAddrByAddressServer haListenPort haMasterAddress indexRocksDBEnable isBrokerContainer
-    isInBrokerContainer mappedFileSizeTimerLog mapperFileSizeBatchConsumeQueue messageStorePlugIn metricsExporterType
+    brokerRole combineCQLoadingCQTypes compactionCqMappedFileSize compactionMappedFileSize controllerAddr dLegerGroup
+    dLegerPeers dLegerSelfId enableCompaction enableControllerMode enableDLegerCommitLog enableLmq enableMultiDispatch
+    fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer haListenPort
+    haMasterAddress indexRocksDBEnable mapperFileSizeBatchConsumeQueue messageStorePlugIn metricsExporterType
     metricsGrpcExporterTarget metricsPromExporterHost metricsPromExporterPort preferredLeaderId
-    readOnlyCommitLogStorePaths rocksdbCQDoubleWriteEnable serverSocketBacklog serverSocketRcvBufSize
-    serverSocketSndBufSize socksProxyConfig storeType timerRocksDBEnable timerWheelEnable transRocksDBEnable
-    useSeparateStorePathForRocksdbCQ useSingleRocksDBForAllConfigs useTLS writeWithoutMmap
+    rocksdbCQDoubleWriteEnable serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize socksProxyConfig
+    storeType timerRocksDBEnable transRocksDBEnable useSeparateStorePathForRocksdbCQ useSingleRocksDBForAllConfigs
+    useTLS writeWithoutMmap
     """.split()
 )
+_START_PREFIXES = ("storePath", "tls.", "authentication", "authorization")
 
 
 def is_read_at_start(name: str) -> bool:
     """Whether a key without a field in a settings class is read only at the start."""
-    return name in _START_KEYS or name.startswith(("storePath", "tls."))
+    return name in _START_KEYS or name.startswith(_START_PREFIXES)

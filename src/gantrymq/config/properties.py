@@ -1,15 +1,16 @@
 """Reads a ``broker.conf`` (Java properties text) and ``key=value`` arguments into settings, and amends such a text.
 
-A key with an effect has a field in :mod:`gantrymq.config.settings`. A key of RocketMQ without effect here, and an
-unknown key, are reported; in a file neither stops the work.
+A key with an effect has a field in a settings class. A key that acts in RocketMQ and has no effect here, and an unknown
+key, are reported; in a file neither stops the work.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from gantrymq.config.broker_settings import BrokerConfig, is_known
 from gantrymq.config.keys import fields_by_key, read_fields, write_fields
-from gantrymq.config.known_keys import KNOWN_KEYS
+from gantrymq.config.known_keys import WITHOUT_EFFECT, warnings
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError
 
@@ -77,7 +78,7 @@ def parse_assignments(assignments: Iterable[str], also: Callable[[str], bool] = 
         key, separator, value = assignment.partition("=")
         if not separator or not key:
             raise ConfigError(assignment, "", "key=value")
-        if key not in _FIELDS and key not in KNOWN_KEYS and key not in _OF_OTHER_RELEASES and not also(key):
+        if not (is_known(key) or key in _OF_OTHER_RELEASES or also(key)):
             raise ConfigError(key, value, f"a key of RocketMQ; nearest: {_nearest(key)}")
         entries[key] = value
     return entries
@@ -86,15 +87,20 @@ def parse_assignments(assignments: Iterable[str], also: Callable[[str], bool] = 
 def read_settings(entries: Mapping[str, str], base: MessageStoreConfig | None = None) -> Reading:
     """Convert text entries to settings. Raises ConfigError for a bad value."""
     config = replace(base or MessageStoreConfig(), **read_fields(MessageStoreConfig, entries))
-    return Reading(config, frozenset(entries), tuple(remark(key) for key in entries if key not in _FIELDS))
+    return Reading(config, frozenset(entries), (*unknown_keys(entries), *warnings(entries)))
 
 
-def remark(key: str, known: Iterable[str] = KNOWN_KEYS) -> str:
-    """The warning for a key without effect: RocketMQ knows it, or it is unknown."""
+def unknown_keys(entries: Iterable[str], also: Callable[[str], bool] = lambda key: False) -> list[str]:
+    """A warning for each key that RocketMQ 5.5.0 does not know and that has no effect here.
+
+    ``also`` says whether a key that is not a broker's is known.
+    """
+    return [_remark(key) for key in entries if not (is_known(key) or also(key))]
+
+
+def _remark(key: str) -> str:
     if key in _OF_OTHER_RELEASES:
         return f"{key} has no effect: RocketMQ 5.5.0 does not know it; {_OF_OTHER_RELEASES[key]}"
-    if key in known:
-        return f"{key} is known to RocketMQ but has no effect here"
     return f"{key} is not a key of RocketMQ; nearest: {_nearest(key)}"
 
 
@@ -106,7 +112,7 @@ def write_settings(config: MessageStoreConfig) -> str:
 def _nearest(key: str) -> str:
     from difflib import get_close_matches
 
-    return ", ".join(get_close_matches(key, KNOWN_KEYS.union(_FIELDS), 3)) or "none"
+    return ", ".join(get_close_matches(key, _EVERY_KEY, 3)) or "none"
 
 
 _OF_OTHER_RELEASES = {
@@ -117,7 +123,7 @@ _OF_OTHER_RELEASES = {
     "storePathAbort": "the abort file is abort in the store",
     "abortFile": "the abort file is abort in the store",
 }
-_FIELDS = fields_by_key(MessageStoreConfig)
+_EVERY_KEY = sorted({*fields_by_key(MessageStoreConfig), *fields_by_key(BrokerConfig), *WITHOUT_EFFECT})
 
 
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")

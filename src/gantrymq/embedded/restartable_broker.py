@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gantrymq.broker.ports import ReservedPorts, bind_port
 from gantrymq.clock import ShiftedClock
-from gantrymq.config.broker_settings import LiveConfig, knows
+from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.config.properties import parse_assignments
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.embedded.standalone import Extras, Standalone
@@ -24,7 +24,7 @@ from gantrymq.errors import ConfigError, MQBrokerError, RemotingError, StoreClos
 from gantrymq.fs.killable import KillableFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import TIMER_TOPIC
-from gantrymq.namesrv.settings import acts, read_namesrv_config
+from gantrymq.namesrv.settings import acts, is_known, read_namesrv_config
 from gantrymq.remoting.bodies.route import PERM_READ, PERM_WRITE
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
@@ -135,7 +135,8 @@ class RestartableBroker:
         entries = {key: text for key, text in self._entries.items() if key != "listenPort"}
         namesrv = replace(read_namesrv_config(entries), listen_port=namesrv_port)
         self._fs = KillableFileSystem(RealFileSystem())
-        extras = Extras(given=frozenset(self._given), clock=self.clock, fs=self._fs)
+        others = {key: text for key, text in entries.items() if not acts(key)}
+        extras = Extras(given=frozenset(self._given), others=others, clock=self.clock, fs=self._fs)
         pair = Standalone(self.store_path, config, namesrv, extras)
         await pair.start()
         self._pair = pair
@@ -216,7 +217,7 @@ def _texts(settings: Settings) -> dict[str, str]:
         if key.startswith("tls."):
             raise ConfigError(key, settings[key], "here, in a process of yours; gantrymq serve speaks TLS")
     words = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in settings.items()}
-    return parse_assignments((f"{key}={text}" for key, text in words.items()), lambda key: knows(key) or acts(key))
+    return parse_assignments((f"{key}={text}" for key, text in words.items()), is_known)
 
 
 def is_behind(store: MessageStore) -> bool:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gantrymq.clock import Clock, SystemClock, monotonic_ms
+from gantrymq.config.known_keys import warnings
 from gantrymq.errors import RemotingError
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
@@ -27,7 +28,7 @@ from gantrymq.namesrv.processors.brokers import BrokerProcessor
 from gantrymq.namesrv.processors.config import ConfigProcessor
 from gantrymq.namesrv.processors.topics import TopicProcessor
 from gantrymq.namesrv.routes import Leaving, Notice, RouteInfoManager
-from gantrymq.namesrv.settings import NamesrvConfig
+from gantrymq.namesrv.settings import ACTING_IN_ROCKETMQ, NamesrvConfig
 from gantrymq.namesrv.unregistration import BatchUnregistration
 from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.command import MAX_FRAME_BYTES, RemotingCommand
@@ -65,6 +66,7 @@ class NamesrvServer:
         hooks: Iterable[RequestHook] = (),
     ) -> None:
         self._clock, fs = clock or SystemClock(), fs or RealFileSystem()
+        self._others = dict(others or {})
         given = (config or NamesrvConfig()).with_home(home or Path.home() / "namesrv")
         self.configuration = NamesrvConfiguration(fs, given, others)
         self.kv = KVConfigManager(fs, Path(given.kv_config_path), lambda: self.configuration.config.max_kv_config_bytes)
@@ -110,6 +112,8 @@ class NamesrvServer:
         Raises RemotingError if the port is in use, StoreError if kvConfig.json has another format.
         """
         config = self.configuration.config
+        for warning in warnings(self._others, ACTING_IN_ROCKETMQ):
+            log.warning(warning)
         self.kv.load()
         self.routes.wiped = self.kv.keys(WIPED_BROKERS)
         for processor in (

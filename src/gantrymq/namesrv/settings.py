@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gantrymq.config.keys import check_values, fields_by_key, key, read_fields
+from gantrymq.config.known_keys import SHUTDOWN, KeyWithoutEffect
 from gantrymq.config.remoting_limits import RemotingLimits
 from gantrymq.model.java import LONG_MAX
 
 NAMESRV_PROPERTIES = "namesrv.properties"
+_OTHER_ROUTES = "routes of another environment are not looked up here"
 
 # RocketMQ's keys without effect here, with its defaults: tools may read and set them.
 WITHOUT_EFFECT = {
@@ -37,6 +39,17 @@ WITHOUT_EFFECT = {
     "enableShutdownGracefully": "false",
     "shutdownWaitTimeSeconds": "30",
     "useEpollNativeSelector": "false",
+}
+# Those that act in RocketMQ, and what is said if one is given with another value.
+ACTING_IN_ROCKETMQ = {
+    name: KeyWithoutEffect(reason, WITHOUT_EFFECT[name])
+    for name, reason in {
+        "productEnvName": _OTHER_ROUTES,
+        "clusterTest": _OTHER_ROUTES,
+        "enableControllerInNamesrv": "there is no controller here",
+        "enableShutdownGracefully": SHUTDOWN,
+        "shutdownWaitTimeSeconds": SHUTDOWN,
+    }.items()
 }
 
 
@@ -96,6 +109,11 @@ def is_live(name: str) -> bool:
     """Whether a change of a key takes effect in a running name server."""
     spec = fields_by_key(NamesrvConfig).get(name)
     return spec is not None and not spec.metadata["at_start"]
+
+
+def is_known(name: str) -> bool:
+    """Whether a key has an effect on a name server, here or in RocketMQ."""
+    return acts(name) or name in WITHOUT_EFFECT
 
 
 def acts(name: str) -> bool:

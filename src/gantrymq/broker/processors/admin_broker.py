@@ -17,8 +17,10 @@ from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.broker.tables.versioned_table import TableVersion
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.config.known_keys import warnings
 from gantrymq.config.properties import parse_properties
 from gantrymq.errors import ConfigError, GantrymqError
+from gantrymq.logs import get_logger
 from gantrymq.model.java import INT_MAX
 from gantrymq.remoting.bodies.broker import HARuntimeInfo
 from gantrymq.remoting.bodies.topic import KVTable
@@ -32,6 +34,8 @@ _PERMISSION = "brokerPermission"
 # Not updatable whatever configBlackList says: the list itself, the locations of files, access control.
 _NEVER_UPDATED = {"configBlackList", "brokerConfigPath", "rocketmqHome", "aclEnable", "aclPlainFile"}
 VERSION_TEXT = "V5_5_0"
+
+log = get_logger("gantrymq.broker")
 
 
 class BrokerAdminProcessor:
@@ -60,7 +64,8 @@ class BrokerAdminProcessor:
     async def update_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UPDATE_BROKER_CONFIG: apply all settings or none, at once, and store them in broker.conf.
 
-        A setting that is only read at the start is rejected. An unknown key is ignored.
+        A setting that is only read at the start is rejected. An unknown key is ignored. A key that acts in RocketMQ and
+        has no effect here is logged.
         """
         entries = parse_properties(request.body.decode("utf-8", "replace"))
         if not self._black_list.isdisjoint(entries):
@@ -69,6 +74,8 @@ class BrokerAdminProcessor:
             self._config.update(entries, running=True)
         except ConfigError as error:
             return request.response(ResponseCode.INVALID_PARAMETER, str(error))
+        for warning in warnings(entries):
+            log.warning(warning)
         self._store.reconfigure(self._config.store)
         self._version.next()
         try:

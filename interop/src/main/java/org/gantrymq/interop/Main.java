@@ -30,6 +30,7 @@ public final class Main {
         COMMANDS.put("get-bench", new GetBench());
         COMMANDS.put("query-bench", new QueryBench());
         COMMANDS.put("protocol", new Protocol());
+        COMMANDS.put("configs", new Configs());
         COMMANDS.put("frames", new Frames());
         COMMANDS.put("cluster", new Cluster());
         COMMANDS.put("namesrv-admin", new NamesrvAdmin());
