@@ -180,7 +180,6 @@ USAGE_ERRORS = [
     (["store", "info", "x", "--set", "flushDiskTyp=SYNC_FLUSH"], "flushDiskType"),
     (["store", "info", "x", "--set", "flushDiskType=SOMETIMES"], "ASYNC_FLUSH"),
     (["store", "info", "x", "--set", "mappedFileSizeCommitLog=many"], "whole number"),
-    (["store", "info", "x", "--set", "bitMapLengthConsumeQueueExt=12"], "multiple of 8"),
     (["store", "ingest", "x", os.devnull, "--set", "brokerIP1=home"], "IP address"),
     (["store", "ingest", "x", "missing.jsonl"], "missing.jsonl"),
 ]

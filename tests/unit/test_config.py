@@ -121,7 +121,6 @@ def test_a_size_of_queue_files_is_rounded_up_to_whole_units() -> None:
         ("mappedFileSizeCommitLog", "1023", "at least 1024"),
         ("mappedFileSizeCommitLog", "2147483648", "at most 2147483647"),
         ("mappedFileSizeConsumeQueue", "2147483647", "at most 2147483640"),
-        ("bitMapLengthConsumeQueueExt", "12", "a multiple of 8"),
         ("maxIndexNum", "1", "at least 2"),
         ("flushIntervalCommitLog", "2147483648", "at most 2147483647"),
         ("flushDelayOffsetInterval", "9223372036854775808", "at most 9223372036854775807"),
@@ -256,7 +255,6 @@ DEFAULTS = """
     mappedFileSizeConsumeQueue=6000000
     enableConsumeQueueExt=false
     mappedFileSizeConsumeQueueExt=50331648
-    bitMapLengthConsumeQueueExt=64
     flushIntervalCommitLog=500
     commitIntervalCommitLog=200
     diskSpaceWarningLevelRatio=90

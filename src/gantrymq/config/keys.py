@@ -29,7 +29,6 @@ def key(
     *,
     least: int | None = None,
     most: int = INT_MAX,
-    multiple: int = 1,
     allowed: str = "",
     at_start: bool = False,
 ) -> Any:
@@ -38,9 +37,7 @@ def key(
     (A longer wait would end a thread with an OverflowError.) ``allowed`` is a regular expression that a text must match
     as a whole. A field that is read only ``at_start`` cannot be changed later.
     """
-    rules = {
-        "key": name, "least": least, "most": most, "multiple": multiple, "allowed": allowed, "at_start": at_start,
-    }  # fmt: skip
+    rules = {"key": name, "least": least, "most": most, "allowed": allowed, "at_start": at_start}
     return field(default=default, metadata=rules)
 
 
@@ -105,13 +102,11 @@ def write_fields(config: Any) -> dict[str, str]:
 
 
 def _check_bounds(name: str, spec: "Field[Any]", number: int) -> None:
-    least, most, multiple = (spec.metadata[bound] for bound in ("least", "most", "multiple"))
+    least, most = spec.metadata["least"], spec.metadata["most"]
     if least is not None and number < least:
         raise ConfigError(name, number, f"at least {least}")
     if number > most:
         raise ConfigError(name, number, f"at most {most}")
-    if number % multiple:
-        raise ConfigError(name, number, f"a multiple of {multiple}")
 
 
 def _parse(name: str, spec: "Field[Any]", text: str) -> Any:

@@ -16,6 +16,7 @@ class KeyWithoutEffect(NamedTuple):
     default: str | None
 
 
+THREADS = "there are no thread pools here"
 SHUTDOWN = "a shutdown here closes connections at once, and sends no GO_AWAY"
 
 # Keys that act in RocketMQ, with its defaults, by what is said if one is given with another value.
@@ -129,7 +130,7 @@ _ACTING = {
         "consumerFallbehindThreshold=17179869184 disableConsumeIfConsumerReadSlowly=false"
     ),
     "answers to pulls are not throttled by bytes a second here": "enableNetWorkFlowControl=false",
-    "filters are evaluated on the records here": "enableCalcFilterBitMap=false",
+    "filters are evaluated on the records here": "bitMapLengthConsumeQueueExt=64 enableCalcFilterBitMap=false",
     "offsets of broadcasting consumers behind a proxy are not kept here": (
         "broadcastOffsetExpireMaxSecond=300 broadcastOffsetExpireSecond=120"
     ),
@@ -156,7 +157,7 @@ _ACTING = {
 _HARMLESS = {
     "what false says is what happens here": "enableBroadcastOffsetStore enableCompaction timerEnableCheckMetrics",
     "what true says is what happens here": "timerEnableRetryUntilSuccess",
-    "threads and their queues: there are none of these here": """
+    THREADS: """
         ackMessageThreadPoolNums ackThreadPoolQueueCapacity adminBrokerThreadPoolNums
         adminBrokerThreadPoolQueueCapacity asyncSendEnable batchDispatchRequestThreadPoolNums
         clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums consumerManagerThreadPoolQueueCapacity
@@ -172,7 +173,7 @@ _HARMLESS = {
         waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue
         waitTimeMillsInPullQueue waitTimeMillsInTransactionQueue
     """,
-    "Netty's threads, buffers and limits": """
+    "it tunes Netty": """
         channelNotActiveInterval clientAsyncSemaphoreValue clientCallbackExecutorThreads
         clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout clientOnewaySemaphoreValue
         clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize clientWorkerThreads
@@ -183,7 +184,7 @@ _HARMLESS = {
         serverWorkerThreads transferMsgByHeap useEpollNativeSelector writeBufferHighWaterMark
         writeBufferLowWaterMark
     """,
-    "locks, mappings and intervals within Java's store": """
+    "it tunes locks, mappings and loops of Java's store": """
         correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval dataReadAheadEnable
         debugLockEnable delayOffsetUpdateVersionStep deleteConsumeQueueFilesInterval enableAcceleratedRecovery
         enableRunningFlagsInFlush flushLeastPagesWhenWarmMapedFile putConsumeQueueDataByFileChannel
@@ -191,16 +192,16 @@ _HARMLESS = {
         transactionMetricFlushInterval travelCqFileNumWhenGetMessage useABSLock useReentrantLockWhenPutMessage
         writeWithoutMmap
     """,
-    "timeouts and intervals of the broker's own requests": (
+    "it tunes the broker's own requests": (
         "forwardTimeout loadBalancePollNameServerInterval sendHeartbeatTimeoutMillis"
     ),
-    "Java's log files and the statistics in them": """
+    "it is for Java's log files and the statistics in them": """
         accountStatsEnable accountStatsPrintZeroValues autoDeleteUnusedStats commercialBaseCount
         commercialSizePerMsg diskFallRecorded enableDetailStat enableLogConsumeQueueRepeatedlyBuildWhenRecover
         enableScheduleMessageStats isolateLogEnable maxStatsIdleTimeInMinutes printChannelGroups
         printChannelGroupsMinNum timerProgressLogIntervalMs
     """,
-    "places of Java's installation": "brokerConfigPath rocketmqHome",
+    "it is a place of Java's installation": "brokerConfigPath rocketmqHome",
     "Java's start overwrites what a file says": "authConfigPath clusterName configName inBrokerContainer",
     "RocketMQ 5.5.0 has the key and does not read it": """
         cleanOfflineBrokerInterval cleanSwapedMapInterval commitLogForceSwapMapInterval commitLogSwapMapInterval

@@ -118,7 +118,6 @@ class MessageStoreConfig:
     append_topic_for_timer_delete_key: bool = key("appendTopicForTimerDeleteKey", False)
     enable_consume_queue_ext: bool = key("enableConsumeQueueExt", False, at_start=True)
     mapped_file_size_consume_queue_ext: int = key("mappedFileSizeConsumeQueueExt", 48 << 20, least=1024, at_start=True)
-    bit_map_length_consume_queue_ext: int = key("bitMapLengthConsumeQueueExt", 64, least=0, multiple=8, at_start=True)
     broker_ip1: str = key("brokerIP1", "127.0.0.1", at_start=True)
     listen_port: int = key("listenPort", 10911, least=0, most=65535, at_start=True)
 

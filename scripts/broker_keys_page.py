@@ -1,0 +1,139 @@
+"""Write docs/compatibility/broker-keys.md: every key of a broker.conf and a namesrv.conf, and what it does here.
+
+    .venv/bin/python scripts/broker_keys_page.py
+
+tests/compatibility/test_keys.py compares the page with what this script writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gantrymq.config.broker_settings import BrokerConfig
+from gantrymq.config.keys import fields_by_key, write_fields
+from gantrymq.config.known_keys import THREADS, WITHOUT_EFFECT
+from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.namesrv import settings as namesrv
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "compatibility" / "broker-keys.md"
+NAMES = ROOT / "tests" / "compatibility" / "rocketmq-5.5.0.json"
+BROKER_CLASSES = ("BrokerConfig", "MessageStoreConfig", "NettyServerConfig", "NettyClientConfig", "AuthConfig")
+NAMESRV_CLASSES = ("NamesrvConfig", "NettyServerConfig")
+NO_SETTER = "–"
+WORKS, WARNS, HARMLESS = "works", "warning", "no effect"
+
+INTRODUCTION = f"""\
+# Every key of broker.conf and namesrv.conf
+
+These are the keys of RocketMQ 5.5.0, with its defaults, and what each one does here:
+
+- **{WORKS}**: as in RocketMQ, apart from what [COMPATIBILITY.md](../COMPATIBILITY.md) says. *At the start* means that
+  `updateBrokerConfig` refuses another value. Where our default is another one, it is named.
+- **{WARNS}**: RocketMQ acts on it, and here it has no effect. If its value is not RocketMQ's default, the start of a
+  broker or name server (an embedded one too), a store command and `updateBrokerConfig` log a warning that names it.
+- **{HARMLESS}**: it tunes Java's own machinery, or does nothing in RocketMQ either. No warning.
+
+A key that is in none of the tables is a warning in a file, and an error in `--set` and in the settings of an embedded
+broker. A default "…" depends on the machine. The default "{NO_SETTER}" is that of a field of RocketMQ without a setter:
+no file sets it there.
+
+`scripts/broker_keys_page.py` writes this page from `config/known_keys.py` and the settings classes. Tests compare it
+with them, and all names and defaults with RocketMQ's classes.
+"""
+TLS = """\
+The keys `tls.*` of RocketMQ's `tls.properties` may stand in a broker.conf or namesrv.conf here, for example
+`tls.server.mode=enforcing`.
+"""
+
+
+def java_defaults(names: Mapping[str, Any], classes: Iterable[str]) -> dict[str, str | None]:
+    """The keys of RocketMQ's ``classes`` with their defaults; None where one depends on the machine."""
+    found: dict[str, str | None] = {}
+    for name in classes:
+        found |= {key: default for key, default in names["keys"][name].items() if key not in found}
+        found |= dict.fromkeys(names["withoutSetter"][name], NO_SETTER)
+    return found
+
+
+def _row(key: str, default: str | None, here: str) -> str:
+    shown = "…" if default is None else f"`{default}`" if default not in ("", NO_SETTER) else default
+    return f"| `{key}` | {shown} | {here} |"
+
+
+def _working(key: str, default: str | None, ours: str, *, at_start: bool) -> str:
+    parts = [WORKS]
+    if at_start:
+        parts.append("at the start")
+    if ours != default:
+        parts.append(f"default `{ours}`" if ours else "default empty")
+    return ", ".join(parts)
+
+
+def broker_rows(names: Mapping[str, Any]) -> list[str]:
+    """The table of a broker's keys."""
+    specs = fields_by_key(MessageStoreConfig) | fields_by_key(BrokerConfig)
+    ours = write_fields(MessageStoreConfig()) | write_fields(BrokerConfig())
+    java = java_defaults(names, BROKER_CLASSES) | dict.fromkeys(names["startup"])
+    java |= {"listenPort": "10911"}  # BrokerStartup sets it
+    java |= {key: row.default for key, row in WITHOUT_EFFECT.items() if row.default is not None}
+    rows = []
+    for key in sorted(java, key=str.lower):
+        if key in specs:
+            here = _working(key, java[key], ours[key], at_start=specs[key].metadata["at_start"])
+        else:
+            row = WITHOUT_EFFECT[key]
+            here = f"{HARMLESS if row.default is None else WARNS}: {row.reason}"
+        rows.append(_row(key, java[key], here))
+    return rows
+
+
+def namesrv_rows(names: Mapping[str, Any]) -> list[str]:
+    """The table of a name server's keys."""
+    specs, ours = fields_by_key(namesrv.NamesrvConfig), write_fields(namesrv.NamesrvConfig())
+    java = java_defaults(names, NAMESRV_CLASSES) | {"listenPort": "9876"}  # NamesrvStartup sets it
+    rows = []
+    for key in sorted(java, key=str.lower):
+        if key in specs:
+            here = _working(key, java[key], ours[key], at_start=specs[key].metadata["at_start"])
+        elif key in namesrv.ACTING_IN_ROCKETMQ:
+            here = f"{WARNS}: {namesrv.ACTING_IN_ROCKETMQ[key].reason}"
+        else:
+            reason = WITHOUT_EFFECT[key].reason if key in WITHOUT_EFFECT else THREADS
+            here = f"{HARMLESS}: {reason}"
+        rows.append(_row(key, java[key], here))
+    return rows
+
+
+def own_rows(names: Mapping[str, Any]) -> list[str]:
+    """The table of keys that RocketMQ does not have."""
+    java = {key for keys in names["keys"].values() for key in keys} | set(names["withoutSetter"]["MessageStoreConfig"])
+    rows = []
+    for title, config in (
+        ("broker", MessageStoreConfig()), ("broker", BrokerConfig()), ("name server", namesrv.NamesrvConfig()),
+    ):  # fmt: skip
+        values, specs = write_fields(config), fields_by_key(config)
+        for key in sorted(set(values) - java, key=str.lower):
+            at_start = ", at the start" if specs[key].metadata["at_start"] else ""
+            rows.append(f"| `{key}` | {f'`{values[key]}`' if values[key] else ''} | {title}{at_start} |")
+    return rows
+
+
+def page() -> str:
+    """The page's text."""
+    names = json.loads(NAMES.read_text())
+    head = "| key | default in RocketMQ | here |\n|---|---|---|"
+    return "\n".join([
+        INTRODUCTION,
+        "## A broker's keys\n", head, *broker_rows(names), "",
+        "## A name server's keys\n", head, *namesrv_rows(names), "",
+        "## Keys that RocketMQ does not have\n", "| key | default | of a |\n|---|---|---|", *own_rows(names), "",
+        TLS,
+    ]).rstrip() + "\n"  # fmt: skip
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
