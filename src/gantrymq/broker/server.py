@@ -36,6 +36,7 @@ from gantrymq.broker.sessions.queue_locks import RebalanceLockManager
 from gantrymq.broker.statistics import SAMPLE_MS, BrokerStatsManager, StoreStatsService
 from gantrymq.broker.store_log import log_failure, log_opening
 from gantrymq.broker.stored_records import StoredRecords
+from gantrymq.broker.tables.attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, unsupported
 from gantrymq.broker.tables.consumer_filters import ConsumerFilterManager
 from gantrymq.broker.tables.consumer_order_info import ConsumerOrderInfo
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
@@ -220,6 +221,7 @@ class BrokerServer:
         if not store.recovery.last_exit_ok:
             recover_offsets(store, self.offsets, names.REVIVE_TOPIC_PREFIX + broker.broker_cluster_name)
         self._warn_of_lost_routes()
+        self._warn_of_unsupported_attributes()
         return store
 
     def _arrived(self, topic: str, queue_id: int, max_offset: int) -> None:
@@ -237,6 +239,16 @@ class BrokerServer:
             topics = {topic for topic in user_topics(self._fs, paths.consume_queue) if topic not in self.topics}
             if topics:
                 log.warning("the table of topics is lost", path=str(paths.config), reason=describe(topics))
+
+    def _warn_of_unsupported_attributes(self) -> None:
+        """Warn of attributes in RocketMQ's tables that this broker does not act on, for example COMPACTION."""
+        topics = {name: topic.attributes for name, topic in self.topics.table.items()}
+        groups = {name: group.attributes for name, group in self.groups.table.items()}
+        found = {"topics": unsupported(TOPIC_ATTRIBUTES, topics), "groups": unsupported(GROUP_ATTRIBUTES, groups)}
+        for kind, by_value in found.items():
+            for said, owners in by_value.items():
+                shown = ", ".join(sorted(owners)[:3]) + (", …" if len(owners) > 3 else "")
+                log.warning(f"an attribute of {kind} has no effect here", attribute=said, count=len(owners), of=shown)
 
     def _make_context(self) -> None:
         self.puts = PutQueue(self.store, self.config, self.store_stats)

@@ -66,7 +66,7 @@ class GroupAdminProcessor:
         try:
             self._groups.update(groups)
         except WrongAttributeError as error:
-            return request.response(ResponseCode.SYSTEM_ERROR, str(error))
+            return request.response(error.code, str(error))
         grown = [
             self._topics.grow_for_group(names.retry_topic(group.group_name or ""), group.retry_queue_nums)
             for group in groups

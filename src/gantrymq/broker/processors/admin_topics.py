@@ -91,7 +91,7 @@ class TopicAdminProcessor:
                 attributes=parse_attributes(asked.attributes),
             )
         except WrongAttributeError as error:
-            return request.response(ResponseCode.SYSTEM_ERROR, str(error))
+            return request.response(error.code, str(error))
         return await self._update(request, [topic])
 
     async def update_list(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -112,7 +112,7 @@ class TopicAdminProcessor:
             if changed:
                 self._topics.update(changed)
         except WrongAttributeError as error:
-            return request.response(ResponseCode.SYSTEM_ERROR, str(error))
+            return request.response(error.code, str(error))
         await self._kept.save(TOPICS)
         await self._outer.settled()
         return request.response(ResponseCode.SUCCESS)

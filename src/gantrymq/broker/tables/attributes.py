@@ -1,5 +1,8 @@
 """Attributes of topics and groups: ``+name=value`` sets one, ``-name`` removes it.
 
+RocketMQ's rules for names and values come first. A value that is valid there and would not be kept here is refused.
+docs/compatibility/topic-attributes.md lists them.
+
 Source: AttributeUtil, AttributeParser, TopicAttributes, SubscriptionGroupAttributes.
 """
 
@@ -8,6 +11,7 @@ from typing import NamedTuple
 
 from gantrymq.errors import GantrymqError
 from gantrymq.model.java import LONG_MAX, parse_number
+from gantrymq.remoting.codes import ResponseCode
 
 _MINUTES_A_MONTH = 30 * 24 * 60
 
@@ -15,12 +19,31 @@ _MINUTES_A_MONTH = 30 * 24 * 60
 class WrongAttributeError(GantrymqError):
     """An attribute is unknown, or its value is invalid. The text is RocketMQ's."""
 
+    code = ResponseCode.SYSTEM_ERROR
+
+
+class UnsupportedAttributeError(WrongAttributeError):
+    """RocketMQ accepts the value, and this broker would not do what it says."""
+
+    code = ResponseCode.INVALID_PARAMETER  # as for message.type=MIXED without enableMixedMessageType
+
+    def __init__(self, name: str, value: str) -> None:
+        super().__init__(f"{name}={value} is not supported.")
+
 
 class Attribute(NamedTuple):
-    """``verify`` returns why a value is invalid, or None. An attribute that is not changeable is set at creation."""
+    """``verify`` returns why a value is invalid, or None. An attribute that is not changeable is set at creation.
+
+    Of the valid values this broker supports those of ``supported``; None: all.
+    """
 
     changeable: bool
     verify: Callable[[str], str | None]
+    supported: frozenset[str] | None = None
+
+    def supports(self, value: str) -> bool:
+        """Whether this broker does what a valid value says."""
+        return self.supported is None or value in self.supported
 
 
 def _one_of(name: str, *values: str) -> Callable[[str], str | None]:
@@ -45,14 +68,14 @@ def _between(low: int, high: int) -> Callable[[str], str | None]:
 _MESSAGE_TYPES = ("UNSPECIFIED", "MIXED", "TRANSACTION", "PRIORITY", "FIFO", "DELAY", "LITE", "NORMAL")
 
 TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
-    "queue.type": Attribute(changeable=False, verify=_one_of("queue.type", "BatchCQ", "SimpleCQ")),
-    "cleanup.policy": Attribute(changeable=False, verify=_one_of("cleanup.policy", "DELETE", "COMPACTION")),
-    "message.type": Attribute(changeable=True, verify=_one_of("message.type", *_MESSAGE_TYPES)),
-    "reserve.time": Attribute(changeable=True, verify=_between(-1, LONG_MAX)),
-    "lite.topic.expiration": Attribute(changeable=True, verify=_between(-1, _MINUTES_A_MONTH)),
+    "queue.type": Attribute(False, _one_of("queue.type", "BatchCQ", "SimpleCQ"), frozenset({"SimpleCQ"})),
+    "cleanup.policy": Attribute(False, _one_of("cleanup.policy", "DELETE", "COMPACTION"), frozenset({"DELETE"})),
+    "message.type": Attribute(True, _one_of("message.type", *_MESSAGE_TYPES), frozenset(_MESSAGE_TYPES) - {"LITE"}),
+    "reserve.time": Attribute(True, _between(-1, LONG_MAX), frozenset({"-1"})),
+    "lite.topic.expiration": Attribute(True, _between(-1, _MINUTES_A_MONTH), frozenset({"-1"})),
 }
 GROUP_ATTRIBUTES: Mapping[str, Attribute] = {
-    "priority.factor": Attribute(changeable=True, verify=_between(0, 100)),
+    "priority.factor": Attribute(True, _between(0, 100)),
 }
 
 
@@ -77,7 +100,10 @@ def parse_attributes(text: str | None) -> dict[str, str]:
 def alter(
     known: Mapping[str, Attribute], current: Mapping[str, str], changes: Mapping[str, str], *, create: bool
 ) -> dict[str, str]:
-    """A copy of ``current`` with ``changes``, whose keys begin with + or -. Raises WrongAttributeError."""
+    """A copy of ``current`` with ``changes``, whose keys begin with + or -.
+
+    Raises WrongAttributeError, UnsupportedAttributeError.
+    """
     result = dict(current)
     seen: set[str] = set()
     for key, value in changes.items():
@@ -114,3 +140,18 @@ def _check_value(known: Mapping[str, Attribute], name: str, value: str, *, creat
     wrong = None if delete else attribute.verify(value)
     if wrong is not None:
         raise WrongAttributeError(wrong)
+    if not delete and not attribute.supports(value):
+        raise UnsupportedAttributeError(name, value)
+
+
+def unsupported(known: Mapping[str, Attribute], table: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
+    """What a table of RocketMQ says that this broker does not do: by ``attribute=value`` the topics or groups.
+
+    ``table`` has the attributes of each topic or group.
+    """
+    found: dict[str, list[str]] = {}
+    for owner, attributes in table.items():
+        for name, value in attributes.items():
+            if name not in known or not known[name].supports(value):
+                found.setdefault(f"{name}={value}", []).append(owner)
+    return found
