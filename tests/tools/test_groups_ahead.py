@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -186,6 +187,10 @@ def test_each_offset_of_a_group_is_set_back_to_the_end_of_its_own_queue(store: P
         ahead = [(one.at.group, one.at.queue_id, one.at.offset, one.end) for one in opened.recovery.groups_ahead]
     expected = [("G", 0, COUNT + 3, COUNT), ("G", 0, COUNT + 7, COUNT), ("G", 0, COUNT + 9, COUNT), ("G", 1, 5, 0)]
     assert ahead == [*expected, ("H", 1, 1, 0)]
-    value = fastjson.loads((store / "config" / "consumerOffset.json").read_text())
+    text = (store / "config" / "consumerOffset.json").read_text()
+    value = fastjson.loads(text)
     assert value["offsetTable"] == {"T@G": {"0": COUNT, "1": 0}, "T@H": {"0": COUNT - 1}}
     assert value["resetOffsetTable"] == {"T@G": {"0": COUNT}, "T@H": {"1": 0}}
+    # RocketMQ could not skip a table that it does not know if the numbers in it had no quotes.
+    assert re.search(rf'"offsetTable":\{{\s*"T@G":\{{\s*0:{COUNT},', text), text
+    assert re.search(rf'"resetOffsetTable":\{{\s*"T@G":\{{\s*"0":{COUNT}\s', text), text

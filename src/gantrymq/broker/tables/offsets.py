@@ -304,6 +304,8 @@ def _to_json(version: DataVersion, offsets: _Table, pulled: _Table, resets: _Tab
         parts = key.split(SEPARATOR)
         if len(parts) == _PARTS:
             groups.setdefault(parts[1], []).append(parts[0])
+    # RocketMQ skips this table, and fastjson2 cannot skip a number without quotes as a name: RocketMQ would not start.
+    quoted = {key: {str(queue_id): offset for queue_id, offset in queues.items()} for key, queues in resets.items()}
     return {
         "dataVersion": persisted(version),
         "groupTopicMap": {
@@ -312,4 +314,4 @@ def _to_json(version: DataVersion, offsets: _Table, pulled: _Table, resets: _Tab
         },
         "offsetTable": persisted(offsets),
         "pullOffsetTable": persisted(pulled),
-    } | ({"resetOffsetTable": persisted(resets)} if resets else {})
+    } | ({"resetOffsetTable": quoted} if resets else {})

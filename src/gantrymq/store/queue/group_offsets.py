@@ -170,10 +170,13 @@ def _lower(value: dict[str, Any], ahead: Iterable[GroupAhead]) -> None:
 
 
 def _with_number_keys(value: dict[str, Any], *, is_of_levels: bool) -> dict[str, Any]:
-    """Return the file's object as RocketMQ writes it: numbers of queues and levels without quotes."""
+    """Return the file's object as RocketMQ writes it: numbers of queues and levels without quotes.
+
+    Those of the resets have quotes: RocketMQ does not know this table, and could not skip it without them.
+    """
     if is_of_levels:
         return {key: _numbered(one) if key == _OFFSETS else one for key, one in value.items()}
-    tables = (_OFFSETS, _RESETS, _PULLED)
+    tables = (_OFFSETS, _PULLED)
     return {
         key: {name: _numbered(queues) for name, queues in one.items()}
         if key in tables and isinstance(one, dict)
