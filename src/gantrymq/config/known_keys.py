@@ -120,7 +120,7 @@ _ACTING = {
     "tls.enable sets TLS for the broker's own connections": "useTLS=false",
     "the broker's own connections use no proxy": "socksProxyConfig={}",
     "store plug-ins are Java classes": "messageStorePlugIn=",
-    "the index is in files; messageIndexEnable=false writes none": (
+    "the index is in files here, unless messageIndexEnable is false": (
         "indexFileReadEnable=true indexFileWriteEnable=true"
     ),
     "maxTransferCountOnMessageInMemory and maxTransferBytesOnMessageInMemory limit every pull here": (
