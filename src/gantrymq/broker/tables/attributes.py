@@ -1,7 +1,7 @@
 """Attributes of topics and groups: ``+name=value`` sets one, ``-name`` removes it.
 
-RocketMQ's rules for names and values come first. A value that is valid there and would not be kept here is refused.
-docs/compatibility/topic-attributes.md lists them.
+RocketMQ's rules for names and values come first. A value that is valid there and that this broker would not act on is
+refused. docs/compatibility/topic-attributes.md lists them.
 
 Source: AttributeUtil, AttributeParser, TopicAttributes, SubscriptionGroupAttributes.
 """
