@@ -5,7 +5,7 @@ Source: DefaultMQAdminExtImpl, MQClientAPIImpl, CommandUtil.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from gantrymq.client import calls
@@ -54,11 +54,16 @@ class AdminBase:
     Every method raises RemotingError if no server answers, MQBrokerError if one refuses, and MQClientError if the
     topic, group, broker or cluster does not exist.
 
+    ``when_missing`` is called with the name (or the address) and the error of each server that does not answer while
+    others do; the result then has the answers of the others. Without it (None) the first such error is raised, except
+    by searches for messages, which log it.
+
     Thread rule: one thread at a time.
     """
 
     def __init__(self, config: ClientConfig, *, clock: Clock | None = None) -> None:
         self.config = config
+        self.when_missing: Callable[[str, GantrymqError], None] | None = None
         self._clock = clock or SystemClock()
         self._client = BlockingClient(config, self._clock)
 
@@ -132,14 +137,27 @@ class AdminBase:
         return self.config.name_server_list
 
     def _tell_all(self, addresses: list[str], call: Call[T]) -> list[T]:
-        """Send a request to each address in turn. The first refusal raises."""
-        return [self._client.call(address, call) for address in addresses]
+        """Send a request to each address in turn. See :meth:`_each` for failures."""
+        return list(self._each({address: address for address in addresses}, call).values())
+
+    def _each(self, servers: Mapping[str, str], call: Call[T]) -> dict[str, T]:
+        """The answer of each server (address by name), by name. The first failure raises without ``when_missing``."""
+        answers, failed = dict[str, T](), dict[str, GantrymqError]()
+        for name, address in servers.items():
+            try:
+                answers[name] = self._client.call(address, call)
+            except GantrymqError as error:
+                if self.when_missing is None:
+                    raise
+                failed[name] = error
+        self._report(failed, has_answers=bool(answers))
+        return answers
 
     def _answers(self, brokers: dict[str, str], call: Call[T], *, passed_over: ResponseCode) -> dict[str, T]:
         """The answer of each broker, by name. A broker that refuses with code ``passed_over`` has no answer.
 
-        The error of one broker does not hide the answers of the others: it is logged as a warning, and raised only if
-        no broker answers.
+        The error of one broker does not hide the answers of the others: it is reported, and raised only if no broker
+        answers.
         """
         answers, failed = dict[str, T](), dict[str, GantrymqError]()
         for name, address in brokers.items():
@@ -148,8 +166,15 @@ class AdminBase:
             except GantrymqError as error:
                 if not isinstance(error, MQBrokerError) or error.response_code != passed_over:
                     failed[name] = error
-        for name, failure in failed.items():
-            if not answers:
-                raise failure
-            log.warning("a broker is missing in the answer", broker=name, reason=str(failure))
+        self._report(failed, has_answers=bool(answers))
         return answers
+
+    def _report(self, failed: Mapping[str, GantrymqError], *, has_answers: bool) -> None:
+        """Report servers that failed. Raises the first failure if no server answered."""
+        for name, failure in failed.items():
+            if not has_answers:
+                raise failure
+            if self.when_missing is not None:
+                self.when_missing(name, failure)
+            else:
+                log.warning("a broker is missing in the answer", broker=name, reason=str(failure))

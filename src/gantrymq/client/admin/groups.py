@@ -15,16 +15,20 @@ from gantrymq.client.arguments import checks_arguments, text
 from gantrymq.client.calls import Call, body_of
 from gantrymq.client.consumer.group_calls import query_offset, update_offset
 from gantrymq.client.routes import TopicRoute
-from gantrymq.errors import MQBrokerError, MQClientError, NoRouteError
+from gantrymq.errors import MQBrokerError, MQClientError, NoRouteError, RemotingError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import (
     ConsumeMessageDirectlyResult,
     ConsumerConnection,
     ConsumerRunningInfo,
     ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+    SetMessageRequestModeRequestBody,
 )
 from gantrymq.remoting.bodies.group import (
     ConsumeStats,
+    ConsumeStatsList,
     OffsetWrapper,
     ResetOffsetBody,
     SubscriptionGroupConfig,
@@ -36,13 +40,15 @@ from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.consumer import (
     ConsumeMessageDirectlyResultRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
+    GetAllProducerInfoRequestHeader,
     GetConsumerConnectionListRequestHeader,
     GetConsumerRunningInfoRequestHeader,
+    GetConsumeStatsInBrokerHeader,
     GetConsumeStatsRequestHeader,
     GetProducerConnectionListRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
 )
-from gantrymq.remoting.headers.offset import ResetOffsetRequestHeader
+from gantrymq.remoting.headers.offset import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
 
 TO_THE_END = -1
 
@@ -96,11 +102,15 @@ class GroupAdmin(AdminBase):
             consumer_group=self._full(group), topic=None if topic is None else self._full(topic)
         )
         stats = dict[MessageQueue, OffsetWrapper]()
-        for address in self._brokers_of_stats(group, topic).values():
-            stats |= by_queue(self._client.call(address, question(header, ConsumeStats)).offset_table)
+        for answer in self._each(self._brokers_of_stats(group, topic), question(header, ConsumeStats)).values():
+            stats |= by_queue(answer.offset_table)
         if topic is not None:
             stats = {queue: one for queue, one in stats.items() if queue.topic == self._full(topic)}
         return self._shown_queues(stats)
+
+    def broker_consume_stats(self, broker: str, *, is_order: bool = False) -> ConsumeStatsList:
+        """The progress of all groups of a broker, or of those that consume in order (fetchConsumeStatsInBroker)."""
+        return self._client.call(broker, question(GetConsumeStatsInBrokerHeader(is_order=is_order), ConsumeStatsList))
 
     def _brokers_of_stats(self, group: str, topic: str | None) -> dict[str, str]:
         try:
@@ -135,6 +145,11 @@ class GroupAdmin(AdminBase):
         if not found.connection_set:
             raise MQClientError(f"Not found the producer group connection: {group} of topic {topic}")
         return found
+
+    def all_producers(self, broker: str) -> dict[str, list[ProducerInfo]]:
+        """The producers that are connected to a broker, by group (getAllProducerInfo)."""
+        data = self._client.call(broker, question(GetAllProducerInfoRequestHeader(), ProducerTableInfo)).data
+        return {group: data[self._full(group)] for group in self._shown(data)}
 
     def consume_message_directly(
         self, group: str, client_id: str, topic: str, msg_id: str, broker: str
@@ -190,6 +205,36 @@ class GroupAdmin(AdminBase):
             self._client.call(address, update_offset(header.group, queue, offset))
         return offsets
 
+    def reset_offset_of_queue(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Move a group to an offset of one queue (resetOffsetByQueueId).
+
+        A 5.x broker gives the offset to connected consumers with their next pull. An older one refuses.
+        """
+        full = self._full_queue(queue)
+        header = ResetOffsetRequestHeader(
+            group=self._full(group), topic=full.topic, queue_id=full.queue_id, offset=offset, timestamp=0, is_force=True
+        )
+        self._client.call(self._address_of(full), _reset(header))
+
+    def clone_group_offset(self, source: str, target: str, topic: str, *, is_offline: bool = False) -> None:
+        """Give a group the offsets that another has of a topic (cloneGroupOffset)."""
+        header = CloneGroupOffsetRequestHeader(
+            src_group=self._full(source), dest_group=self._full(target), topic=self._full(topic), offline=is_offline
+        )
+        self._each(self._brokers_of(self._full(topic)), order(header))
+
+    def set_message_request_mode(
+        self, topic: str, group: str, mode: str, *, pop_share_queue_num: int = 0, broker: str
+    ) -> None:
+        """Set whether a group receives a topic by PULL or by POP (setMessageRequestMode)."""
+        body = SetMessageRequestModeRequestBody(
+            topic=self._full(topic),
+            consumer_group=self._full(group),
+            mode=mode,
+            pop_share_queue_num=pop_share_queue_num,
+        )
+        self._client.call(broker, order(RequestCode.SET_MESSAGE_REQUEST_MODE, body.encode()))
+
     def update_consume_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Write a group's offset of a queue (updateConsumeOffset). A connected consumer overwrites it."""
         full = self._full_queue(queue)
@@ -203,6 +248,10 @@ class GroupAdmin(AdminBase):
                 return self._client.call(address, call)
             except MQBrokerError as error:
                 refused = error
+            except RemotingError as error:
+                if self.when_missing is None:
+                    raise
+                self.when_missing(address, error)
         raise refused or MQClientError(f"no broker knows group {group}")
 
 

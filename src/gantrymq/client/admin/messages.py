@@ -5,7 +5,8 @@ Source: MQAdminImpl.queryMessage, viewMessage; DefaultMQAdminExtImpl.
 
 from __future__ import annotations
 
-from gantrymq.client.admin.base import AdminBase
+from gantrymq.client import calls
+from gantrymq.client.admin.base import AdminBase, question
 from gantrymq.client.arguments import checks_arguments, text
 from gantrymq.client.calls import Call, PullResult, PullStatus, body_of
 from gantrymq.client.consumer.received import ReceivedMessage, received
@@ -14,9 +15,14 @@ from gantrymq.client.records import decode_records
 from gantrymq.errors import MQBrokerError, MQClientError
 from gantrymq.model.message import PROPERTY_REAL_TOPIC, PROPERTY_RETRY_TOPIC, parse_message_id
 from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.broker import QueryConsumeQueueResponseBody
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
-from gantrymq.remoting.headers.pull import QueryMessageRequestHeader, ViewMessageRequestHeader
+from gantrymq.remoting.headers.pull import (
+    QueryConsumeQueueRequestHeader,
+    QueryMessageRequestHeader,
+    ViewMessageRequestHeader,
+)
 
 FOREVER_MS = 0x7FFFFFFFFFFFFFFF
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
@@ -64,6 +70,26 @@ class MessageAdmin(AdminBase):
         if not found:
             raise MQClientError(f"query message by id finished, but no message: {msg_id} of topic {topic}")
         return found[0]
+
+    def message_at(self, queue: MessageQueue, offset: int) -> ReceivedMessage | None:
+        """The message at an offset of a queue; None if there is none."""
+        full = self._full_queue(queue)
+        pulled = self._client.call(self._address_of(full), calls.pull(full, offset, 1))
+        found = self._decoded(pulled.records, queue.broker_name)
+        return next((one for one in found if one.queue_offset == offset), None)
+
+    def consume_queue(
+        self, broker: str, topic: str, queue_id: int, index: int, count: int, group: str | None = None
+    ) -> QueryConsumeQueueResponseBody:
+        """The units of a consume queue from ``index`` on; with ``group`` whether each passes the group's filter.
+
+        Source: queryConsumeQueue.
+        """
+        header = QueryConsumeQueueRequestHeader(
+            topic=self._full(topic), queue_id=queue_id, index=index, count=count,
+            consumer_group=None if group is None else self._full(group),
+        )  # fmt: skip
+        return self._client.call(broker, question(header, QueryConsumeQueueResponseBody))
 
     def _view(self, address: str, full_topic: str, offset: int, msg_id: str) -> ReceivedMessage:
         header = ViewMessageRequestHeader(topic=full_topic, offset=offset)

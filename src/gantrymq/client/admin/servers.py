@@ -13,9 +13,11 @@ from gantrymq.client.calls import Call, body_of, success
 from gantrymq.config.properties import parse_properties
 from gantrymq.errors import MQBrokerError, MQClientError
 from gantrymq.model.java import decode_utf8, encode_utf8
+from gantrymq.remoting.bodies.broker import BrokerStatsData, HARuntimeInfo
 from gantrymq.remoting.bodies.topic import KVTable
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.broker import ViewBrokerStatsDataRequestHeader
 from gantrymq.remoting.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
@@ -38,6 +40,19 @@ class ServerAdmin(AdminBase):
         table = self._client.call(broker, question(RequestCode.GET_BROKER_RUNTIME_INFO, KVTable)).table
         return dict(sorted(table.items()))
 
+    def broker_stats(self, broker: str, stats_name: str, stats_key: str) -> BrokerStatsData:
+        """A counter of a broker: of the last minute, hour and day (viewBrokerStatsData).
+
+        ``TOPIC_PUT_NUMS`` has topics as keys, ``GROUP_GET_NUMS`` has ``topic@group``. MQBrokerError is raised for a
+        key without traffic.
+        """
+        header = ViewBrokerStatsDataRequestHeader(stats_name=stats_name, stats_key=stats_key)
+        return self._client.call(broker, question(header, BrokerStatsData))
+
+    def ha_status(self, broker: str) -> HARuntimeInfo:
+        """The replication of a broker, as it sees it (getBrokerHAStatus)."""
+        return self._client.call(broker, question(RequestCode.GET_BROKER_HA_STATUS, HARuntimeInfo))
+
     def broker_config(self, broker: str) -> dict[str, str]:
         """A broker's settings (getBrokerConfig)."""
         return self._client.call(broker, _properties(RequestCode.GET_BROKER_CONFIG))
@@ -52,7 +67,7 @@ class ServerAdmin(AdminBase):
     def name_server_config(self) -> dict[str, dict[str, str]]:
         """The settings of each name server (getNameServerConfig)."""
         call = _properties(RequestCode.GET_NAMESRV_CONFIG)
-        return {address: self._client.call(address, call) for address in self._name_servers()}
+        return self._each({address: address for address in self._name_servers()}, call)
 
     def update_name_server_config(self, settings: Mapping[str, str]) -> None:
         """Change settings of all running name servers (updateNameServerConfig)."""

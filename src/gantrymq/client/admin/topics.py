@@ -14,8 +14,15 @@ from gantrymq.errors import MQClientError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.group import GroupList
 from gantrymq.remoting.bodies.route import PERM_READ, PERM_WRITE
-from gantrymq.remoting.bodies.topic import TopicConfig, TopicList, TopicOffset, TopicStatsTable
+from gantrymq.remoting.bodies.topic import (
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
+)
 from gantrymq.remoting.body import by_queue
+from gantrymq.remoting.codes import RequestCode
 from gantrymq.remoting.headers.consumer import QueryTopicConsumeByWhoRequestHeader
 from gantrymq.remoting.headers.namesrv import DeleteKVConfigRequestHeader, DeleteTopicFromNamesrvRequestHeader
 from gantrymq.remoting.headers.topic import (
@@ -51,16 +58,32 @@ class TopicAdmin(AdminBase):
         ``attributes`` has mqadmin's syntax: ``{"+message.type": "FIFO"}`` sets one, ``{"-message.type": ""}`` removes
         it.
         """
-        header = CreateTopicRequestHeader(
-            topic=self._full(topic),
-            default_topic=DEFAULT_TOPIC,
+        config = TopicConfig(
+            topic_name=topic,
             read_queue_nums=read_queue_nums,
             write_queue_nums=write_queue_nums,
             perm=perm,
-            topic_filter_type="SINGLE_TAG",
-            topic_sys_flag=0,
             order=order_topic,
-            attributes=",".join(f"{key}={value}" if value else key for key, value in (attributes or {}).items()),
+            attributes=dict(attributes or {}),
+        )
+        self.put_topic_config(config, broker=broker, cluster=cluster)
+
+    def put_topic_config(self, config: TopicConfig, *, broker: str | None = None, cluster: str | None = None) -> None:
+        """Create or change a topic with all fields of a configuration (createAndUpdateTopicConfig).
+
+        Its ``attributes`` have the syntax of :meth:`create_topic`.
+        """
+        changes = ",".join(f"{key}={value}" if value else key for key, value in config.attributes.items())
+        header = CreateTopicRequestHeader(
+            topic=self._full(config.topic_name or ""),
+            default_topic=DEFAULT_TOPIC,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=config.perm,
+            topic_filter_type=config.topic_filter_type,
+            topic_sys_flag=config.topic_sys_flag,
+            order=config.order,
+            attributes=changes,
         )
         self._tell_all(self._masters(broker, cluster), order(header))
 
@@ -92,11 +115,17 @@ class TopicAdmin(AdminBase):
         header = GetTopicConfigRequestHeader(topic=self._full(topic))
         return self._client.call(broker, question(header, TopicConfig))
 
+    def topic_configs(self, broker: str) -> dict[str, TopicConfig]:
+        """All topics of a broker (getAllTopicConfig)."""
+        call = question(RequestCode.GET_ALL_TOPIC_CONFIG, TopicConfigSerializeWrapper)
+        table = self._client.call(broker, call).topic_config_table
+        return {topic: table[self._full(topic)] for topic in self._shown(table)}
+
     def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """The bounds of each queue, and the store time of its last message (examineTopicStats)."""
         full, stats = self._full(topic), dict[MessageQueue, TopicOffset]()
-        for address in self._brokers_of(full).values():
-            table = self._client.call(address, question(GetTopicStatsInfoRequestHeader(topic=full), TopicStatsTable))
+        call = question(GetTopicStatsInfoRequestHeader(topic=full), TopicStatsTable)
+        for table in self._each(self._brokers_of(full), call).values():
             stats |= by_queue(table.offset_table)
         if not stats:
             raise MQClientError(f"Not found the topic stats info: {full}")
@@ -106,5 +135,5 @@ class TopicAdmin(AdminBase):
         """The groups that consume a topic or have consumed it (queryTopicConsumeByWho)."""
         full = self._full(topic)
         header = QueryTopicConsumeByWhoRequestHeader(topic=full)
-        lists = self._tell_all(list(self._brokers_of(full).values()), question(header, GroupList))
+        lists = self._each(self._brokers_of(full), question(header, GroupList)).values()
         return self._shown(group for one in lists for group in one.group_list)
