@@ -112,7 +112,7 @@ def test_the_store_snippet_of_the_readme(tmp_path: Path, capsys: pytest.CaptureF
 
 def examples() -> Iterator[str]:
     """The examples of every command's --help."""
-    for path in sorted((ROOT / "src/gantrymq/cli").glob("*.py")):
+    for path in sorted((ROOT / "src/gantrymq/cli").rglob("*.py")):
         for block in re.findall(r"Examples of use:\n\n(.*?)(?:\n    \"\"\"|\n\n)", path.read_text(), re.S):
             yield from (line.strip() for line in block.splitlines() if line.strip())
 

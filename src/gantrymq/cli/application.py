@@ -27,6 +27,8 @@ def application(arguments: Sequence[str]) -> typer.Typer:
         in_store, others = (second,), ()
     elif first in _OTHERS:
         in_store, others = (), (first,)
+    elif first == "admin":  # its table chooses by the words that follow
+        in_store, others = (), ()
     app = typer.Typer(
         name="gantrymq",
         no_args_is_help=True,
@@ -43,6 +45,10 @@ def application(arguments: Sequence[str]) -> typer.Typer:
         app.add_typer(store, name="store")
     for name in others:
         app.command()(_command(name))
+    if first == "admin" or in_store == _IN_STORE:
+        from gantrymq.cli.admin.commands import admin_application
+
+        app.add_typer(admin_application(arguments[1:]), name="admin")
     return app
 
 

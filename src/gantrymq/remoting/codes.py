@@ -10,6 +10,20 @@ from enum import IntEnum, IntFlag
 VERSION_5_5_0 = 513
 # From this version on clients read standard JSON. Older ones need fastjson's (MQVersion.V4_9_4).
 VERSION_4_9_4 = 401
+# MQVersion lists V3_9_1_SNAPSHOT, V3_9_1, V3_9_2_SNAPSHOT … V5_9_9 from this number on. Earlier names are irregular.
+_FIRST_REGULAR, _FIRST_REGULAR_NAME = 196, 392
+_HIGHER_VERSION = 612
+
+
+def version_name(number: int) -> str:
+    """RocketMQ's name for the version in a command: 513 → ``V5_5_0`` (MQVersion.getVersionDesc)."""
+    if number >= _HIGHER_VERSION:
+        return "HIGHER_VERSION"
+    if number < _FIRST_REGULAR:
+        return f"version {number}"
+    steps, is_release = divmod(number - _FIRST_REGULAR, 2)
+    name = "_".join(str(_FIRST_REGULAR_NAME + steps))
+    return f"V{name}" if is_release else f"V{name}_SNAPSHOT"
 
 
 class RequestCode(IntEnum):

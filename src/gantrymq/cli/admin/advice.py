@@ -1,0 +1,54 @@
+"""The next step for each error of a cluster: one line that says what happened and what to do.
+
+Source: ResponseCode; RocketMQ's remarks, which are cut at their first line.
+"""
+
+from __future__ import annotations
+
+from gantrymq.errors import GantrymqError, MQBrokerError, NoRouteError, RemotingConnectError, RemotingTimeoutError
+
+_RETRY, _NO_ROUTE_OF = "%RETRY%", "no route of topic "
+
+
+def advised(error: GantrymqError) -> str:
+    """The text of an error, with the next step where one is known."""
+    match error:
+        case MQBrokerError():
+            return _refused(error)
+        case NoRouteError():
+            return _unknown(str(error))
+        case RemotingTimeoutError():
+            return f"{error}; --set mqClientApiTimeout=MS waits longer"
+        case RemotingConnectError() if str(error).startswith("no name server"):
+            return f"{error}; is -n (NAMESRV_ADDR) right, and does the name server need --tls?"
+        case RemotingConnectError():
+            return f"{error}; is that broker running, and can this machine reach it?"
+    return str(error)
+
+
+def _unknown(text: str) -> str:
+    if not text.startswith(_NO_ROUTE_OF):
+        return text
+    topic = text.removeprefix(_NO_ROUTE_OF).removesuffix(": no broker has it")
+    if topic.startswith(_RETRY):
+        group = topic.removeprefix(_RETRY)
+        return f"there is no group {group} that has consumed; `gantrymq admin group list` shows the groups"
+    return f"there is no topic {topic}; `gantrymq admin topic list` shows the topics"
+
+
+def _refused(error: MQBrokerError) -> str:
+    from gantrymq.remoting.codes import ResponseCode
+
+    names = [code.name for code in ResponseCode if code == error.response_code]
+    lines = error.remark.splitlines()
+    said = f"{error.address}: {names[0] if names else error.response_code}" + (f": {lines[0].strip()}" if lines else "")
+    step = {
+        ResponseCode.NO_PERMISSION: "give --access-key and --secret-key of an account that may do this",
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "this server does not have the feature, or is too old for it",
+        ResponseCode.TOPIC_NOT_EXIST: "`gantrymq admin topic list` shows the topics",
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "`gantrymq admin group list` shows the groups",
+        ResponseCode.CONSUMER_NOT_ONLINE: "no consumer of the group is connected",
+        ResponseCode.SYSTEM_BUSY: "try again in a moment",
+    }
+    found = [text for code, text in step.items() if code == error.response_code]
+    return f"{said}; {found[0]}" if found else said

@@ -1,0 +1,190 @@
+"""The clients of a cluster: ``group members|state``, ``producer list``, ``connection …``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gantrymq.cli.admin.session import Broker, Cluster, Session, Target, admin_command, watched
+
+if TYPE_CHECKING:
+    from gantrymq.errors import MQClientError
+    from gantrymq.model.message_queue import MessageQueue
+    from gantrymq.remoting.bodies.client import Connection, ConsumerConnection
+
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.", show_default=False)]
+
+
+def _client_fields(one: Connection) -> dict[str, object]:
+    from gantrymq.remoting.codes import version_name
+
+    return {
+        "clientId": one.client_id,
+        "address": one.client_addr,
+        "language": one.language,
+        "version": version_name(one.version),
+    }
+
+
+def queue_owners(session: Session, group: str) -> dict[MessageQueue, str]:
+    """The client that has each queue of a group."""
+    from gantrymq.errors import GantrymqError
+    from gantrymq.remoting.body import by_queue
+
+    owners: dict[MessageQueue, str] = {}
+    for one in _members(session, group):
+        client = one.client_id or ""
+        try:
+            info = session.admin.consumer_running_info(group, client)
+        except GantrymqError as error:
+            session.missing(client, error)
+            continue
+        owners |= dict.fromkeys(by_queue(info.mq_table), client)
+    return owners
+
+
+def connected(session: Session, group: str) -> ConsumerConnection | None:
+    """The members of a group; None if there are none. Raises MQClientError if there is no such group."""
+    from gantrymq.errors import MQBrokerError, NoRouteError
+    from gantrymq.remoting.codes import ResponseCode
+
+    try:
+        return session.admin.consumer_connection(group)
+    except NoRouteError:
+        require_group(session, group)
+        return None
+    except MQBrokerError as error:
+        if error.response_code == ResponseCode.CONSUMER_NOT_ONLINE:
+            return None
+        raise
+
+
+def require_group(session: Session, group: str, targets: list[Target] | None = None) -> None:
+    """Raise MQClientError unless one of the brokers has the group.
+
+    All groups are read, because RocketMQ creates a group when it is asked for one.
+    """
+    brokers = session.masters() if targets is None else targets
+    answers = session.each(brokers, lambda one: session.admin.subscription_groups(one.address))
+    if not any(group in groups for _, groups in list(answers)):
+        raise no_group(group)
+
+
+def no_group(group: str) -> MQClientError:
+    """The error for a group that no broker has."""
+    from gantrymq.errors import MQClientError
+
+    return MQClientError(f"there is no group {group}; `gantrymq admin group list` shows the groups")
+
+
+def _members(session: Session, group: str) -> list[Connection]:
+    connection = connected(session, group)
+    return sorted(connection.connection_set, key=lambda one: one.client_id or "") if connection else []
+
+
+@watched
+def group_members(session: Session, group: Group) -> None:
+    """Show the consumers of a group that are connected, and what they subscribe to.
+
+    A group without members is reported on stderr; that is no error.
+
+    Examples of use:
+
+        gantrymq admin group members invoices
+        gantrymq admin group members invoices --watch 1
+    """
+    connection = connected(session, group)
+    subscriptions = {
+        topic: one.sub_string for topic, one in sorted(connection.subscription_table.items())
+    } if connection else {}  # fmt: skip
+    rows = [
+        {
+            "group": group,
+            **_client_fields(one),
+            "consumeType": connection.consume_type,
+            "messageModel": connection.message_model,
+            "consumeFromWhere": connection.consume_from_where,
+            "subscriptions": subscriptions,
+        }
+        for one in (sorted(connection.connection_set, key=lambda one: one.client_id or "") if connection else [])
+        if connection is not None
+    ]
+    columns = {
+        "clientId": "client", "address": "address", "language": "language", "version": "version",
+        "messageModel": "model", "subscriptions": "subscriptions",
+    }  # fmt: skip
+    session.rows(rows, columns, none=f"no consumer of group {group} is connected; start one, or see `group progress`")
+
+
+@admin_command
+def group_state(
+    session: Session,
+    group: Group,
+    client: Annotated[str | None, typer.Option("--client", metavar="ID", help="Only this consumer.")] = None,
+    jstack: Annotated[bool, typer.Option("--jstack", help="With the stacks of its threads.")] = False,
+) -> None:
+    """Show what the consumers of a group report of themselves: queues, offsets, settings.
+
+    Examples of use:
+
+        gantrymq admin group state invoices
+        gantrymq admin group state invoices --client 10.0.0.1@4711#1 --jstack
+    """
+    from msgspec import to_builtins
+
+    clients = [one.client_id or "" for one in _members(session, group)] if client is None else [client]
+    if not clients:
+        session.finding(f"no consumer of group {group} is connected")
+    for one in clients:
+        info = session.admin.consumer_running_info(group, one, jstack=jstack)
+        fields = {"group": group, "clientId": one, **to_builtins(info)}
+        shown = {**info.properties, **{key: str(value) for key, value in info.mq_table.items()}}
+        session.pairs(f"{group} {one}", fields, shown=shown | ({"stacks": info.jstack or ""} if jstack else {}))
+
+
+@watched
+def producer_list(session: Session, broker: Broker = None, cluster: Cluster = None) -> None:
+    """List the producers that are connected to brokers.
+
+    Examples of use:
+
+        gantrymq admin producer list
+        gantrymq admin producer list -b broker-a --watch 2
+    """
+    from gantrymq.remoting.codes import version_name
+
+    def rows() -> Iterator[dict[str, object]]:
+        answers = session.each(session.brokers(broker, cluster), lambda one: session.admin.all_producers(one.address))
+        for target, groups in answers:
+            for group, members in groups.items():
+                for one in members:
+                    yield {
+                        **target.fields(), "group": group, "clientId": one.client_id, "remoteAddress": one.remote_ip,
+                        "language": one.language, "version": version_name(one.version),
+                        "lastUpdateTimestamp": one.last_update_timestamp,
+                    }  # fmt: skip
+
+    columns = {
+        "brokerName": "broker", "group": "group", "clientId": "client", "remoteAddress": "address",
+        "language": "language", "version": "version", "lastUpdateTimestamp": "last heartbeat",
+    }  # fmt: skip
+    session.rows(rows(), columns, none="no producer is connected")
+
+
+@watched
+def connection_producers(
+    session: Session,
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The producer group.", show_default=False)],
+    topic: Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="The topic.", show_default=False)],
+) -> None:
+    """Show the connections of a producer group that sends to a topic.
+
+    Examples of use:
+
+        gantrymq admin connection producers shop -t orders
+    """
+    found = session.admin.producer_connection(group, topic).connection_set
+    rows = [{"group": group, **_client_fields(one)} for one in sorted(found, key=lambda one: one.client_id or "")]
+    session.rows(rows, {"clientId": "client", "address": "address", "language": "language", "version": "version"})

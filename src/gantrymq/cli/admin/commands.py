@@ -1,0 +1,109 @@
+"""The table of the commands of ``gantrymq admin``: the words of each, and its function.
+
+A new command is a function in a module of this package, decorated with ``admin_command`` or ``watched``, and a
+row here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import typer
+
+# Words of the command: module of this package and function.
+COMMANDS = {
+    "cluster": ("servers", "cluster"),
+    "broker status": ("servers", "broker_status"),
+    "broker config get": ("servers", "config_get"),
+    "broker config set": ("servers", "config_set"),
+    "broker consume-stats": ("servers", "consume_stats"),
+    "broker write-perm": ("servers", "write_perm"),
+    "broker clean": ("servers", "clean"),
+    "topic list": ("topics", "topic_list"),
+    "topic create": ("topics", "topic_create"),
+    "topic delete": ("topics", "topic_delete"),
+    "topic route": ("topics", "topic_route"),
+    "topic status": ("topics", "topic_status"),
+    "topic perm": ("topics", "topic_perm"),
+    "topic consumers": ("topics", "topic_consumers"),
+    "topic allocate": ("topics", "topic_allocate"),
+    "group list": ("groups", "group_list"),
+    "group config": ("groups", "group_config"),
+    "group create": ("groups", "group_create"),
+    "group delete": ("groups", "group_delete"),
+    "group progress": ("groups", "group_progress"),
+    "group members": ("clients", "group_members"),
+    "group state": ("clients", "group_state"),
+    "group reset": ("groups", "group_reset"),
+    "group clone": ("groups", "group_clone"),
+    "group mode": ("groups", "group_mode"),
+    "message by-id": ("messages", "by_id"),
+    "message by-key": ("messages", "by_key"),
+    "message by-unique-key": ("messages", "by_unique_key"),
+    "message by-offset": ("messages", "by_offset"),
+    "message print": ("messages", "print_messages"),
+    "message units": ("messages", "units"),
+    "message send": ("messages", "send"),
+    "message deliver": ("messages", "deliver"),
+    "message probe": ("messages", "probe"),
+    "producer list": ("clients", "producer_list"),
+    "connection consumers": ("clients", "group_members"),
+    "connection producers": ("clients", "connection_producers"),
+    "kv get": ("servers", "kv_get"),
+    "kv list": ("servers", "kv_list"),
+    "kv put": ("servers", "kv_put"),
+    "kv delete": ("servers", "kv_delete"),
+    "namesrv get": ("servers", "namesrv_get"),
+    "namesrv set": ("servers", "namesrv_set"),
+    "stats": ("topics", "stats"),
+    "ha": ("servers", "ha"),
+}
+_GROUPS = {
+    "": "Administer a running cluster, gantrymq's or RocketMQ's.",
+    "broker": "Brokers: statistics, settings, write permission, clean-up.",
+    "broker config": "Settings of running brokers.",
+    "topic": "Topics: create, change, delete, look into.",
+    "group": "Consumer groups: settings, progress, members, offsets.",
+    "message": "Single messages: find, print, send.",
+    "producer": "Producers that are connected.",
+    "connection": "Connections of consumers and producers.",
+    "kv": "Values that name servers store.",
+    "namesrv": "Settings of name servers.",
+}
+
+
+def admin_application(words: Sequence[str]) -> typer.Typer:
+    """The commands that begin as ``words`` do: one if they name it, all without words, for the help."""
+    app = _group("")
+    groups = {"": app}
+    for name, (module, function) in _chosen(words).items():
+        *parents, last = name.split(" ")
+        for depth in range(1, len(parents) + 1):
+            path = " ".join(parents[:depth])
+            if path not in groups:
+                groups[path] = _group(path)
+                groups[" ".join(parents[: depth - 1])].add_typer(groups[path], name=parents[depth - 1])
+        command: Any = getattr(import_module(f"gantrymq.cli.admin.{module}"), function)
+        groups[" ".join(parents)].command(last)(command)
+    return app
+
+
+def _chosen(words: Sequence[str]) -> dict[str, tuple[str, str]]:
+    for depth in range(min(3, len(words)), 0, -1):
+        path = " ".join(words[:depth])
+        found = {name: row for name, row in COMMANDS.items() if name == path or name.startswith(f"{path} ")}
+        if found:
+            return found
+    return COMMANDS
+
+
+def _group(path: str) -> typer.Typer:
+    app = typer.Typer(no_args_is_help=True, help=_GROUPS[path])
+    app.callback()(_nothing)  # a group with one command stays a group
+    return app
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,412 @@
+"""Consumer groups: ``group list|config|create|delete|progress|reset|clone|mode``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gantrymq.cli.admin.clients import connected, no_group, queue_owners, require_group
+from gantrymq.cli.admin.session import Broker, Cluster, Session, Target, admin_command, require, watched
+
+if TYPE_CHECKING:
+    from gantrymq.model.message_queue import MessageQueue
+    from gantrymq.remoting.bodies.group import OffsetWrapper, SubscriptionGroupConfig
+
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.", show_default=False)]
+OneTopic = Annotated[str | None, typer.Option("-t", "--topic", metavar="TOPIC", help="Only this topic.")]
+Switch = Annotated[bool | None, typer.Option(show_default=False)]
+
+_EARLIEST, _LATEST = "earliest", "latest"
+
+
+@admin_command
+def group_list(session: Session, broker: Broker = None, cluster: Cluster = None) -> None:
+    """List all groups with their settings, and at which brokers they exist.
+
+    Examples of use:
+
+        gantrymq admin group list
+        gantrymq admin group list -b broker-a --json
+    """
+    rows = []
+    for target, groups in session.each(
+        session.masters(broker, cluster), lambda one: session.admin.subscription_groups(one.address)
+    ):
+        rows += [config_fields(target, config) for config in groups.values()]
+    session.rows(sorted(rows, key=lambda row: (str(row["group"]), str(row["brokerName"]))), _CONFIG_COLUMNS)
+
+
+_CONFIG_COLUMNS = {
+    "group": "group", "brokerName": "broker", "consumeEnable": "may consume", "consumeBroadcastEnable": "broadcast",
+    "consumeMessageOrderly": "orderly", "retryQueueNums": ">retry queues", "retryMaxTimes": ">retries",
+}  # fmt: skip
+
+
+def config_fields(target: Target, config: SubscriptionGroupConfig) -> dict[str, object]:
+    """A group's configuration at a broker, as JSON fields."""
+    return {
+        **target.fields(),
+        "group": config.group_name,
+        "consumeEnable": config.consume_enable,
+        "consumeFromMinEnable": config.consume_from_min_enable,
+        "consumeBroadcastEnable": config.consume_broadcast_enable,
+        "consumeMessageOrderly": config.consume_message_orderly,
+        "retryQueueNums": config.retry_queue_nums,
+        "retryMaxTimes": config.retry_max_times,
+        "groupSlaveBrokerId": config.which_broker_when_consume_slowly,
+        "notifyConsumerIdsChangedEnable": config.notify_consumer_ids_changed_enable,
+        "consumeTimeoutMinute": config.consume_timeout_minute,
+        "attributes": config.attributes,
+    }
+
+
+@admin_command
+def group_config(session: Session, group: Group, broker: Broker = None, cluster: Cluster = None) -> None:
+    """Show the settings of a group at each broker that has it.
+
+    Examples of use:
+
+        gantrymq admin group config invoices
+    """
+    answers = session.each(session.masters(broker, cluster), lambda one: _config_at(session, group, one))
+    rows = [config_fields(target, config) for target, config in answers if config is not None]
+    if not rows and not session.code:
+        raise no_group(group)
+    session.rows(rows, _CONFIG_COLUMNS)
+
+
+def _config_at(session: Session, group: str, target: Target) -> SubscriptionGroupConfig | None:
+    """A group's settings at a broker; None if the broker does not have it.
+
+    All groups are read, because RocketMQ creates a group when it is asked for one.
+    """
+    return session.admin.subscription_groups(target.address).get(group)
+
+
+@admin_command
+def group_create(
+    session: Session,
+    group: Group,
+    retry_max: Annotated[
+        int | None, typer.Option("--retry-max", metavar="N", help="Retries before the DLQ (16).")
+    ] = None,
+    retry_queues: Annotated[
+        int | None, typer.Option("--retry-queues", metavar="N", min=0, help="Queues of the retry topic (1).")
+    ] = None,
+    is_enabled: Annotated[
+        bool | None, typer.Option("--enable/--disable", help="Whether it may consume.", show_default=False)
+    ] = None,
+    is_orderly: Annotated[bool | None, typer.Option("--orderly/--no-orderly", show_default=False)] = None,
+    may_broadcast: Annotated[bool | None, typer.Option("--broadcast/--no-broadcast", show_default=False)] = None,
+    from_min: Annotated[bool | None, typer.Option("--from-min/--no-from-min", show_default=False)] = None,
+    notify: Annotated[
+        bool | None, typer.Option("--notify/--no-notify", help="Tell members of changes.", show_default=False)
+    ] = None,
+    slow_broker: Annotated[
+        int | None, typer.Option("--slow-broker", metavar="ID", help="Broker id for slow consumers (1).")
+    ] = None,
+    broker: Broker = None,
+    cluster: Cluster = None,
+) -> None:
+    """Create a group, or change what is given of one that exists.
+
+    Without a broker or cluster it is created at all masters. The result is read
+    back; the exit code is 1 if another operator has changed it meanwhile.
+
+    Examples of use:
+
+        gantrymq admin group create invoices
+        gantrymq admin group create invoices --retry-max 3 -b broker-a
+        gantrymq admin group create invoices --disable
+    """
+    from msgspec.structs import replace
+
+    from gantrymq.broker.names import wrong_group
+    from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
+
+    reason = wrong_group(group)
+    require(reason is None, reason or "")
+    given = {
+        "retry_max_times": retry_max, "retry_queue_nums": retry_queues, "consume_enable": is_enabled,
+        "consume_message_orderly": is_orderly, "consume_broadcast_enable": may_broadcast,
+        "consume_from_min_enable": from_min, "notify_consumer_ids_changed_enable": notify,
+        "which_broker_when_consume_slowly": slow_broker,
+    }  # fmt: skip
+    changes = {name: value for name, value in given.items() if value is not None}
+
+    def change(target: Target) -> tuple[bool, SubscriptionGroupConfig]:
+        before = _config_at(session, group, target)
+        wanted = replace(before or SubscriptionGroupConfig(), group_name=group, **changes)
+        session.admin.create_subscription_group(group, wanted, broker=target.address)
+        return before is None, wanted
+
+    rows = []
+    for target, (is_new, wanted) in session.each(session.masters(broker, cluster), change):
+        now = _config_at(session, group, target)
+        if now is None or any(getattr(now, name) != value for name, value in changes.items()):
+            session.finding(f"{target.name}: {group} is not as requested; another operator has changed it meanwhile")
+        rows.append({**config_fields(target, now or wanted), "created": is_new})
+    session.rows(rows, {**_CONFIG_COLUMNS, "created": "created"})
+
+
+@admin_command
+def group_delete(
+    session: Session,
+    group: Group,
+    remove_offset: Annotated[bool, typer.Option("--remove-offset", help="Its committed offsets too.")] = False,
+    broker: Broker = None,
+    cluster: Cluster = None,
+) -> None:
+    """Delete a group. Its offsets stay unless --remove-offset is given.
+
+    A group that has connected consumers is created again by their heartbeats. A
+    group that is already gone is an error (exit code 3).
+
+    Examples of use:
+
+        gantrymq admin group delete invoices
+        gantrymq admin group delete invoices --remove-offset -b broker-a
+    """
+
+    def delete(target: Target) -> bool:
+        has_it = _config_at(session, group, target) is not None
+        if has_it:
+            session.admin.delete_subscription_group(group, remove_offset=remove_offset, broker=target.address)
+        return has_it
+
+    answers = list(session.each(session.masters(broker, cluster), delete))
+    deleted = [target for target, had_it in answers if had_it]
+    if not deleted:
+        raise no_group(group)
+    rows = [{**target.fields(), "group": group, "removedOffset": remove_offset} for target in deleted]
+    session.rows(rows, {"group": "group", "brokerName": "broker", "removedOffset": "offsets removed"})
+
+
+@watched
+def group_progress(
+    session: Session,
+    group: Annotated[str | None, typer.Argument(metavar="[GROUP]", show_default=False)] = None,
+    topic: OneTopic = None,
+    members: Annotated[bool, typer.Option("--members", help="With the client that has each queue.")] = False,
+) -> None:
+    """Show how far a group is behind, queue by queue; without a group, all groups.
+
+    Examples of use:
+
+        gantrymq admin group progress
+        gantrymq admin group progress invoices --watch 2
+        gantrymq admin group progress invoices -t orders --members --json
+    """
+    if group is None:
+        require(topic is None, "--topic needs a GROUP")
+        _all_progress(session)
+        return
+    owners = queue_owners(session, group) if members else {}
+    rows: list[dict[str, object]] = [
+        {
+            "group": group,
+            "topic": queue.topic,
+            "brokerName": queue.broker_name,
+            "queueId": queue.queue_id,
+            "brokerOffset": one.broker_offset,
+            "consumerOffset": one.consumer_offset,
+            **({"client": owners.get(queue)} if members else {}),
+            "diff": one.broker_offset - one.consumer_offset,
+            "inflight": one.pull_offset - one.consumer_offset,
+            "lastTimestamp": one.last_timestamp,
+        }
+        for queue, one in _stats(session, group, topic).items()
+    ]
+    columns = {
+        "topic": "topic", "brokerName": "broker", "queueId": ">queue", "brokerOffset": ">end",
+        "consumerOffset": ">committed", **({"client": "client"} if members else {}), "diff": ">behind",
+        "inflight": ">in flight", "lastTimestamp": "consumed up to",
+    }  # fmt: skip
+    session.rows(rows, columns, none=f"{group} has consumed nothing yet")
+    if not session.is_json and rows:
+        from gantrymq.cli.terminal import print_line
+
+        print_line(f"{group} is {sum(int(str(row['diff'])) for row in rows):,} behind")
+
+
+def _stats(session: Session, group: str, topic: str | None) -> dict[MessageQueue, OffsetWrapper]:
+    """The progress of a group; empty if it exists and has not consumed."""
+    from gantrymq.errors import NoRouteError
+
+    try:
+        return session.admin.consume_stats(group, topic)
+    except NoRouteError:
+        if topic is not None:
+            raise
+        require_group(session, group)
+        return {}
+
+
+def _all_progress(session: Session) -> None:
+    """One row for each group that has consumed, as mqadmin finds them: by their retry topics."""
+    from gantrymq.broker.names import RETRY_PREFIX
+
+    groups = [one.removeprefix(RETRY_PREFIX) for one in session.admin.topics() if one.startswith(RETRY_PREFIX)]
+    columns = {
+        "group": "group", "count": ">members", "version": "version", "consumeType": "type",
+        "messageModel": "model", "diffTotal": ">behind",
+    }  # fmt: skip
+    session.rows((_progress_of(session, one) for one in groups), columns, none="no group has consumed")
+
+
+def _progress_of(session: Session, group: str) -> dict[str, object]:
+    from gantrymq.errors import GantrymqError, RemotingError
+    from gantrymq.remoting.codes import version_name
+
+    connection, behind = connected(session, group), None
+    try:
+        table = session.admin.consume_stats(group)
+        behind = sum(one.broker_offset - one.consumer_offset for one in table.values())
+    except RemotingError as error:
+        session.missing(group, error)
+    except GantrymqError:
+        pass  # without an offset there is no progress
+    members = connection.connection_set if connection else []
+    return {
+        "group": group,
+        "count": len(members),
+        "version": version_name(min(one.version for one in members)) if members else None,
+        "consumeType": connection.consume_type if connection else None,
+        "messageModel": connection.message_model if connection else None,
+        "diffTotal": behind,
+    }
+
+
+@admin_command
+def group_reset(
+    session: Session,
+    group: Group,
+    topic: Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="The topic.", show_default=False)],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", metavar="WHERE", help="earliest, latest, a TIME, or an offset with --queue.", show_default=False
+        ),
+    ],
+    broker: Broker = None,
+    queue: Annotated[int | None, typer.Option("-q", "--queue", metavar="Q", min=0, help="Only this queue.")] = None,
+    only_back: Annotated[bool, typer.Option("--only-back", help="Move no queue forward.")] = False,
+) -> None:
+    """Move a group to another place of a topic. Connected consumers follow.
+
+    A TIME is milliseconds since 1970 or ISO 8601; the group goes to the first
+    message stored then or later. An offset needs --queue and, if several
+    brokers have the topic, --broker.
+
+    Examples of use:
+
+        gantrymq admin group reset invoices -t orders --to earliest
+        gantrymq admin group reset invoices -t orders --to 2026-11-24T08:30:00+01:00
+        gantrymq admin group reset invoices -t orders --to 4711 --queue 0 -b broker-a
+    """
+    # A reset of a misspelt name would write offsets for a group that nothing uses.
+    names = {data.broker_name for data in session.admin.topic_route(topic).broker_datas}
+    require_group(session, group, [one for one in session.masters() if one.name in names])
+    if queue is not None:
+        moved = _reset_queue(session, group, topic, to, broker, queue)
+    else:
+        require(broker is None, "--broker needs --queue; without both all queues are reset")
+        moved = session.admin.reset_offset_by_time(group, topic, _moment(to), force=not only_back)
+    rows = [
+        {"group": group, "topic": topic, "brokerName": one.broker_name, "queueId": one.queue_id, "offset": offset}
+        for one, offset in moved.items()
+    ]
+    session.rows(
+        rows,
+        {"brokerName": "broker", "queueId": ">queue", "offset": ">offset"},
+        none=f"no queue of {topic} was moved: {group} has consumed none of it, and no consumer is connected",
+    )
+
+
+def _moment(text: str) -> int:
+    from gantrymq.cli.options import moment_ms
+    from gantrymq.client.admin.groups import TO_THE_END
+
+    match text.lower():
+        case "earliest":
+            return 0
+        case "latest":
+            return TO_THE_END
+    return moment_ms(text)
+
+
+def _reset_queue(
+    session: Session, group: str, topic: str, to: str, broker: str | None, number: int
+) -> dict[MessageQueue, int]:
+    from gantrymq.cli.options import count
+    from gantrymq.client.pull_client import PullClient
+    from gantrymq.errors import MQClientError
+    from gantrymq.model.message_queue import MessageQueue
+
+    with PullClient(session.config) as client:
+        names = {one.name for one in session.brokers(broker)}
+        queues = [one for one in client.queues(topic) if one.queue_id == number and one.broker_name in names]
+        require(len(queues) < 2, f"{len(queues)} brokers have queue {number} of {topic}; say which with --broker")
+        if not queues:
+            raise MQClientError(f"{topic} has no queue {number}; `gantrymq admin topic status {topic}` shows them")
+        one = MessageQueue(topic, queues[0].broker_name, number)
+        least, most = client.min_offset(one), client.max_offset(one)
+        match to.lower():
+            case "earliest":
+                offset = least
+            case "latest":
+                offset = most
+            case _ if "-" in to[1:]:
+                offset = client.search_offset(one, _moment(to))
+            case _:
+                offset = count(to)
+        require(least <= offset <= most, f"offset {offset} is not within {least} to {most} of queue {number}")
+    session.admin.reset_offset_of_queue(group, one, offset)
+    return {one: offset}
+
+
+@admin_command
+def group_clone(
+    session: Session,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The group to copy from.", show_default=False)],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The group to copy to.", show_default=False)],
+    topic: Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="The topic.", show_default=False)],
+    is_offline: Annotated[bool, typer.Option("--offline", help="Also if the target has connected consumers.")] = False,
+) -> None:
+    """Give a group the offsets that another group has of a topic.
+
+    Examples of use:
+
+        gantrymq admin group clone invoices invoices2 -t orders
+    """
+    session.admin.clone_group_offset(source, target, topic, is_offline=is_offline)
+    row = {"source": source, "target": target, "topic": topic}
+    session.rows([row], {"source": "from", "target": "to", "topic": "topic"})
+
+
+@admin_command
+def group_mode(
+    session: Session,
+    group: Group,
+    mode: Annotated[str, typer.Argument(metavar="(PULL | POP)", help="How it receives.", show_default=False)],
+    topic: Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="The topic.", show_default=False)],
+    share_queues: Annotated[int, typer.Option("--share-queues", metavar="N", min=-1, help="POP: queues to share.")] = 0,
+    broker: Broker = None,
+    cluster: Cluster = None,
+) -> None:
+    """Set whether a group receives a topic by PULL or by POP.
+
+    Examples of use:
+
+        gantrymq admin group mode invoices PULL -t orders
+    """
+    require(mode.upper() in ("PULL", "POP"), f"{mode!r} is not PULL or POP")
+    done = session.each(
+        session.masters(broker, cluster),
+        lambda one: session.admin.set_message_request_mode(
+            topic, group, mode.upper(), pop_share_queue_num=share_queues, broker=one.address
+        ),
+    )
+    rows = [{**target.fields(), "group": group, "topic": topic, "mode": mode.upper()} for target, _ in done]
+    session.rows(rows, {"brokerName": "broker", "group": "group", "topic": "topic", "mode": "mode"})

@@ -1,0 +1,449 @@
+"""Single messages: ``message by-id|by-key|by-unique-key|by-offset|print|units|send|deliver|trace``."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gantrymq.cli.admin.session import Broker, Cluster, Session, admin_command, require
+from gantrymq.cli.options import Begin, End, queue_number, whole_number
+
+if TYPE_CHECKING:
+    from gantrymq.client.consumer.received import ReceivedMessage
+    from gantrymq.model.message_queue import MessageQueue
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)]
+MessageId = Annotated[str, typer.Argument(metavar="ID", help="The message's id.", show_default=False)]
+Queue = Annotated[int, typer.Argument(metavar="QUEUE", parser=queue_number, help="Queue id.", show_default=False)]
+Offset = Annotated[
+    int, typer.Argument(metavar="OFFSET", parser=whole_number(0), help="Queue offset.", show_default=False)
+]
+Max = Annotated[int, typer.Option("--max", metavar="N", parser=whole_number(1), help="At most so many.")]
+
+_CUT_AT = 60
+
+
+@admin_command
+def by_id(session: Session, topic: Topic, msg_id: MessageId) -> None:
+    """Show a message by the broker's id or by the producer's, with its body.
+
+    The exit code is 1 if there is no such message.
+
+    Examples of use:
+
+        gantrymq admin message by-id orders 7F00000100002A9F0000000000000000
+    """
+    from gantrymq.errors import MQClientError
+
+    try:
+        found = session.admin.view_message(topic, msg_id)
+    except MQClientError as error:
+        session.finding(str(error))
+    else:
+        show_message(session, found)
+
+
+@admin_command
+def by_unique_key(session: Session, topic: Topic, msg_id: MessageId, begin: Begin = None, end: End = None) -> None:
+    """Show the messages that were stored with a producer's id (UNIQ_KEY), with their bodies.
+
+    Without --begin the last three days are searched. The exit code is 1 if
+    there is no such message.
+
+    Examples of use:
+
+        gantrymq admin message by-unique-key orders 7F00000100002A9F0000000000000000
+    """
+    from gantrymq.client.admin.messages import FOREVER_MS
+
+    found = session.admin.query_message_by_unique_key(
+        topic, msg_id, begin_ms=begin, end_ms=FOREVER_MS if end is None else end
+    )
+    for message in found:
+        show_message(session, message)
+    if not found:
+        session.finding(f"no message of {topic} has the id {msg_id}; --begin TIME searches more than three days")
+
+
+@admin_command
+def by_key(
+    session: Session,
+    topic: Topic,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="One of its keys.", show_default=False)],
+    begin: Begin = None,
+    end: End = None,
+    most: Max = 64,
+) -> None:
+    """List the messages that have a key, oldest first. The exit code is 1 if there is none.
+
+    Examples of use:
+
+        gantrymq admin message by-key orders 4711
+        gantrymq admin message by-key orders 4711 --begin 2026-11-24 --max 5 --json
+    """
+    from gantrymq.client.admin.messages import FOREVER_MS
+
+    found = session.admin.query_message(
+        topic, key, max_num=most, begin_ms=begin or 0, end_ms=FOREVER_MS if end is None else end
+    )
+    list_messages(session, iter(found))
+    if not found:
+        session.finding(f"no message of {topic} has the key {key}")
+
+
+@admin_command
+def by_offset(session: Session, topic: Topic, queue: Queue, offset: Offset, broker: Broker = None) -> None:
+    """Show the message at an offset of a queue. The exit code is 1 if there is none.
+
+    If several brokers have the topic, name one with --broker.
+
+    Examples of use:
+
+        gantrymq admin message by-offset orders 0 4711
+        gantrymq admin message by-offset orders 0 4711 -b broker-a --json
+    """
+    one = _queue(session, topic, queue, broker)
+    found = session.admin.message_at(one, offset)
+    if found is None:
+        stats = session.admin.topic_stats(topic).get(one)
+        limits = f"; the queue has {stats.min_offset} to {stats.max_offset}" if stats else ""
+        session.finding(f"no message is at offset {offset} of queue {queue} of {topic}{limits}")
+    else:
+        show_message(session, found)
+
+
+def _queue(session: Session, topic: str, number: int, broker: str | None) -> MessageQueue:
+    from gantrymq.client.routes import TopicRoute
+    from gantrymq.errors import MQClientError
+
+    names = None if broker is None else {one.name for one in session.brokers(broker)}
+    queues = TopicRoute.of(topic, session.admin.topic_route(topic)).subscribe
+    found = [one for one in queues if one.queue_id == number and (names is None or one.broker_name in names)]
+    require(len(found) < 2, f"{len(found)} brokers have queue {number} of {topic}; say which with --broker")
+    if not found:
+        raise MQClientError(
+            f"{topic} has no readable queue {number}{f' at {broker}' if broker else ''}; "
+            f"`gantrymq admin topic status {topic}` shows its queues"
+        )
+    return found[0]
+
+
+@admin_command
+def print_messages(
+    session: Session,
+    topic: Topic,
+    queue: Annotated[
+        int | None, typer.Option("-q", "--queue", metavar="Q", parser=queue_number, help="Only queues of this number.")
+    ] = None,
+    begin: Begin = None,
+    end: End = None,
+    start: Annotated[
+        int | None, typer.Option("--from", metavar="N", parser=whole_number(0), help="From this queue offset on.")
+    ] = None,
+    tag: Annotated[str, typer.Option("--tag", metavar="EXPRESSION", help="A tag, or A || B.")] = "*",
+    most: Max = 100,
+    broker: Broker = None,
+) -> None:
+    """List the messages of a topic, queue by queue, without a consumer group.
+
+    Examples of use:
+
+        gantrymq admin message print orders
+        gantrymq admin message print orders -q 0 --from 4711 --max 10 --json
+        gantrymq admin message print orders --begin 2026-11-24 --tag 'paid || sent'
+    """
+    names = None if broker is None else {one.name for one in session.brokers(broker)}
+    found = read_messages(
+        session, topic, queue=queue, begin_ms=begin, end_ms=end, start=start, tag=tag, most=most, brokers=names
+    )
+    list_messages(session, found, none=f"{topic} has no such message")
+
+
+def read_messages(
+    session: Session,
+    topic: str,
+    *,
+    queue: int | None = None,
+    begin_ms: int | None = None,
+    end_ms: int | None = None,
+    start: int | None = None,
+    tag: str = "*",
+    most: int | None = None,
+    brokers: set[str] | None = None,
+) -> Iterator[ReceivedMessage]:
+    """The messages of a topic, queue by queue, at most ``most`` in all. A broker that does not answer is named.
+
+    ``begin_ms`` and ``end_ms`` are store times, [begin, end). Raises MQClientError if no queue may be read.
+    """
+    from gantrymq.client.calls import PullResult, PullStatus
+    from gantrymq.client.consumer.received import received
+    from gantrymq.client.consumer.subscription import subscription
+    from gantrymq.client.pull_client import PullClient
+    from gantrymq.client.records import decode_records
+    from gantrymq.errors import MQClientError, RemotingError
+
+    with PullClient(session.config, attempts=1) as client:
+        queues = client.queues(topic)
+        if not queues:
+            raise MQClientError(f"{topic} may not be read; `gantrymq admin topic perm '{topic}' RW` allows it")
+        tags = frozenset(subscription(topic, tag, "TAG", 0).tags_set)
+        count, limit = 0, session.config.max_decompressed_body_size
+        for one in sorted(queues):
+            if (queue is not None and one.queue_id != queue) or (
+                brokers is not None and one.broker_name not in brokers
+            ):
+                continue
+            try:
+                first = client.min_offset(one) if begin_ms is None else client.search_offset(one, begin_ms)
+                last = client.max_offset(one) if end_ms is None else client.search_offset(one, end_ms)
+                first = first if start is None else max(first, start)
+                bounds = PullResult(PullStatus.FOUND, 0, first, last, 0, b"")
+                for pulled in client.read(one, first, last, expression=tag, under_way=1):
+                    for stored in decode_records(pulled.records, max_decompressed_body_size=limit):
+                        if tags and stored.tags not in tags:
+                            continue
+                        if most is not None and count >= most:
+                            return
+                        count += 1
+                        yield received(stored, one, bounds)
+            except RemotingError as error:
+                session.missing(one.broker_name, error)
+
+
+def list_messages(session: Session, messages: Iterator[ReceivedMessage], *, none: str = "") -> None:
+    """Print messages: as JSON with their bodies, or a line of a table each."""
+    columns = {
+        "msgId": "id", "brokerName": "broker", "queueId": ">queue", "queueOffset": ">offset",
+        "storeTimestamp": "stored", "tags": "tags", "keys": "keys", "shown": "body",
+    }  # fmt: skip
+    if session.is_json:
+        session.rows((message_fields(one) for one in messages), {}, none=none)
+    else:
+        session.rows(({**message_fields(one), **_in_a_line(one)} for one in messages), columns, none=none)
+
+
+def message_fields(message: ReceivedMessage) -> dict[str, object]:
+    """A message as JSON. One of ``body`` and ``bodyBase64`` is null."""
+    from gantrymq.cli.body_text import body_text
+
+    text = body_text(bytes(message.body))
+    return {
+        "kind": "message",
+        "topic": message.topic,
+        "brokerName": message.broker_name or None,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "phyOffset": message.phy_offset,
+        "size": message.size_bytes,
+        "flag": message.flag,
+        "sysFlag": message.sys_flag,
+        "bornTimestamp": message.born_timestamp_ms,
+        "bornHost": str(message.born_host),
+        "storeTimestamp": message.store_timestamp_ms,
+        "storeHost": str(message.store_host),
+        "reconsumeTimes": message.reconsume_times,
+        "preparedTransactionOffset": message.prepared_transaction_offset,
+        "bodyCRC": message.body_crc,
+        "properties": message.properties,
+        "bodyLength": len(message.body),
+        "msgId": message.msg_id,
+        "offsetMsgId": message.offset_msg_id,
+        "body": text,
+        "bodyBase64": b64encode(message.body).decode("ascii") if text is None else None,
+    }
+
+
+def _in_a_line(message: ReceivedMessage) -> dict[str, object]:
+    from gantrymq.cli.body_text import body_text
+
+    text = body_text(bytes(message.body[: 4 * _CUT_AT]))
+    shown = message.body[:_CUT_AT].hex(" ") if text is None else text
+    cut = shown if len(shown) <= _CUT_AT else f"{shown[: _CUT_AT - 1]}…"
+    return {"tags": message.tags or None, "keys": " ".join(message.keys) or None, "shown": cut}
+
+
+def show_message(session: Session, message: ReceivedMessage) -> None:
+    """Print one message with its body."""
+    fields = message_fields(message)
+    if session.is_json:
+        session.rows([fields], {})
+        return
+    from gantrymq.cli.body_text import body_lines
+    from gantrymq.cli.terminal import print_line, print_pairs, time_text
+
+    pairs = [
+        ("message id", message.msg_id),
+        ("broker's id", message.offset_msg_id),
+        ("log", f"offset {message.phy_offset}, {message.size_bytes} bytes"),
+        ("stored", f"{time_text(message.store_timestamp_ms)} at {message.store_host}"),
+        ("born", f"{time_text(message.born_timestamp_ms)} at {message.born_host}"),
+        *sorted(message.properties.items()),
+        *([("reconsumed", f"{message.reconsume_times} times")] if message.reconsume_times else []),
+        ("flags", f"flag {message.flag}, sysFlag {message.sys_flag}"),
+        ("body", f"{len(message.body)} bytes"),
+    ]
+    broker = f"{message.broker_name}, " if message.broker_name else ""
+    print_pairs(f"{message.topic}, {broker}queue {message.queue_id}, offset {message.queue_offset}", pairs)
+    print()
+    for line in body_lines(bytes(message.body)):
+        print_line(line)
+
+
+@admin_command
+def units(
+    session: Session,
+    topic: Topic,
+    queue: Queue,
+    offset: Offset,
+    count: Annotated[int, typer.Option("--count", metavar="N", min=1, max=10_000, help="So many units.")] = 10,
+    group: Annotated[str | None, typer.Option("-g", "--group", metavar="GROUP", help="With its filter.")] = None,
+    broker: Broker = None,
+) -> None:
+    """Show the units of a consume queue: where each message lies in the log, and its tags code.
+
+    Examples of use:
+
+        gantrymq admin message units orders 0 4711 --count 3
+    """
+    one = _queue(session, topic, queue, broker)
+    [target] = session.masters(one.broker_name)[:1]
+    found = session.admin.consume_queue(target.address, topic, queue, offset, count, group)
+    rows = [
+        {
+            "topic": topic, "brokerName": one.broker_name, "queueId": queue, "queueOffset": offset + number,
+            "phyOffset": unit.physic_offset, "size": unit.physic_size, "tagsCode": unit.tags_code,
+            **({"passesFilter": unit.eval} if group is not None else {}), "problem": unit.msg,
+        }
+        for number, unit in enumerate(found.queue_data or ())
+    ]  # fmt: skip
+    columns = {
+        "queueOffset": ">offset", "phyOffset": ">log offset", "size": ">size", "tagsCode": ">tags code",
+        **({"passesFilter": "passes"} if group is not None else {}), "problem": "problem",
+    }  # fmt: skip
+    none = f"queue {queue} of {topic} has {found.min_queue_index} to {found.max_queue_index}"
+    session.rows(rows, columns, none=none)
+
+
+@admin_command
+def send(
+    session: Session,
+    topic: Topic,
+    body: Annotated[str, typer.Argument(metavar="BODY", help="The body, as text.", show_default=False)],
+    key: Annotated[list[str] | None, typer.Option("-k", "--key", metavar="KEY", help="A key; may be repeated.")] = None,
+    tag: Annotated[str, typer.Option("--tag", metavar="TAG", help="Its tag.", show_default=False)] = "",
+    queue: Annotated[
+        int | None, typer.Option("-q", "--queue", metavar="Q", parser=queue_number, help="To this queue.")
+    ] = None,
+    broker: Broker = None,
+) -> None:
+    """Send one message, and show where it was stored.
+
+    Examples of use:
+
+        gantrymq admin message send orders hello
+        gantrymq admin message send orders '{"id": 1}' -k 4711 --tag paid -b broker-a -q 0
+    """
+    from gantrymq.client.producer import Producer
+    from gantrymq.model.message import Message
+
+    require(queue is None or broker is not None, "--queue needs --broker")
+    names = None if broker is None else {one.name for one in session.brokers(broker)}
+
+    def chosen(queues: Sequence[MessageQueue]) -> MessageQueue:
+        found = [one for one in queues if (names is None or one.broker_name in names) and queue in (None, one.queue_id)]
+        require(found, f"{topic} has no such queue to write to")
+        return found[0]
+
+    with Producer(session.producer_config()) as producer:
+        result = producer.send(Message(topic, body.encode(), tags=tag, keys=key or ()), chosen if names else None)
+    row = {
+        "topic": topic, "brokerName": result.queue.broker_name, "queueId": result.queue.queue_id,
+        "queueOffset": result.queue_offset, "status": result.status.name, "msgId": result.msg_id,
+        "offsetMsgId": result.offset_msg_id,
+    }  # fmt: skip
+    columns = {"brokerName": "broker", "queueId": ">queue", "queueOffset": ">offset", "status": "status", "msgId": "id"}
+    session.rows([row], columns)
+
+
+@admin_command
+def deliver(
+    session: Session,
+    topic: Topic,
+    msg_id: MessageId,
+    group: Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help="The group.", show_default=False)],
+    client: Annotated[
+        str | None, typer.Option("--client", metavar="ID", help="One consumer.", show_default="the first")
+    ] = None,
+) -> None:
+    """Make a connected consumer of a group consume one message now, and show what it answers.
+
+    Examples of use:
+
+        gantrymq admin message deliver orders 7F00000100002A9F0000000000000000 -g invoices
+    """
+    from msgspec import to_builtins
+
+    found = session.admin.view_message(topic, msg_id)
+    if client is None:
+        members = session.admin.consumer_connection(group).connection_set
+        client = min(one.client_id or "" for one in members)
+    address = str(found.store_host)
+    result = session.admin.consume_message_directly(group, client, topic, found.offset_msg_id, address)
+    fields = {"group": group, "clientId": client, "msgId": found.msg_id, **to_builtins(result)}
+    session.pairs(f"{msg_id} at {client}", fields, shown=to_builtins(result))
+
+
+@admin_command
+def probe(
+    session: Session,
+    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", show_default=False)] = None,
+    amount: Annotated[int, typer.Option("--amount", metavar="N", min=1, max=100_000, help="Messages a broker.")] = 10,
+    size: Annotated[int, typer.Option("--size", metavar="BYTES", min=1, max=4_000_000, help="Size of a body.")] = 128,
+    broker: Broker = None,
+    cluster: Cluster = None,
+) -> None:
+    """Measure how long sends take: to each broker's own topic, or to a TOPIC.
+
+    The messages stay: without TOPIC they go to the topic that has the broker's
+    name, which RocketMQ keeps for that.
+
+    Examples of use:
+
+        gantrymq admin message probe --amount 100
+        gantrymq admin message probe orders --size 1024
+    """
+    from gantrymq.client.producer import Producer
+    from gantrymq.clock import SystemClock
+    from gantrymq.model.message import Message
+
+    clock, body = SystemClock(), b"a" * size
+    with Producer(session.producer_config()) as producer:
+
+        def timed(name: str) -> dict[str, object]:
+            took = []
+            for _ in range(amount + 1):
+                begin = clock.monotonic_s()
+                producer.send(Message(name, body))
+                took.append((clock.monotonic_s() - begin) * 1000)
+            ordered = sorted(took[1:])  # the first one connects
+            return {
+                "topic": name, "amount": amount, "bodyLength": size, "meanMs": sum(ordered) / amount,
+                "medianMs": ordered[amount // 2], "maxMs": ordered[-1],
+            }  # fmt: skip
+
+        if topic is not None:
+            rows = [timed(topic)]
+        else:
+            answers = session.each(session.masters(broker, cluster), lambda one: timed(one.name))
+            rows = [{**target.fields(), **found} for target, found in answers]
+    columns = {
+        "topic": "topic",
+        "amount": ">messages",
+        "meanMs": ">mean ms",
+        "medianMs": ">median ms",
+        "maxMs": ">max ms",
+    }
+    session.rows(rows, columns)

@@ -1,0 +1,305 @@
+"""What every command of ``gantrymq admin`` has: a client, its output, the brokers that were meant, and its exit code.
+
+A command is a function ``command(session, …)`` with typer's parameters. :func:`admin_command` adds the options of the
+connection and ``--json``; :func:`watched` adds ``--watch`` too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+
+import typer
+
+from gantrymq.cli.admin import connection
+from gantrymq.cli.admin.advice import advised
+from gantrymq.cli.options import AsJson
+from gantrymq.cli.terminal import DONE, FINDINGS, print_error, print_pairs, print_table, time_text, warn
+from gantrymq.errors import GantrymqError, MQClientError
+
+if TYPE_CHECKING:
+    from gantrymq.client.admin.admin_client import AdminClient
+    from gantrymq.client.settings import ClientConfig, ProducerConfig
+
+T = TypeVar("T")
+
+Broker = Annotated[
+    str | None, typer.Option("-b", "--broker", metavar="BROKER", help="One broker: its name, or host:port.")
+]
+Cluster = Annotated[str | None, typer.Option("-c", "--cluster", metavar="NAME", help="The brokers of one cluster.")]
+Watch = Annotated[
+    float | None,
+    typer.Option("--watch", metavar="SECONDS", min=0.1, help="Repeat until Ctrl-C.", show_default=False),
+]
+_CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+
+
+class Target(NamedTuple):
+    """A broker of the cluster. ``broker_id`` 0 is a master."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+
+    def fields(self) -> dict[str, object]:
+        """Its fields in JSON."""
+        return {"cluster": self.cluster, "brokerName": self.name, "brokerId": self.broker_id, "address": self.address}
+
+
+class Session:
+    """One run of a command.
+
+    Rows are printed as a table, or as JSON with ``is_json``. A server that does not answer is named on stderr, and the
+    exit code is then 1.
+    """
+
+    def __init__(self, options: connection.ConnectionOptions, *, is_json: bool) -> None:
+        self._options, self.is_json = options, is_json
+        self.code = DONE
+
+    @cached_property
+    def config(self) -> ClientConfig:
+        """The settings of clients."""
+        return self._options.config()
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """The client. It goes on without servers that do not answer, if others do."""
+        from gantrymq.client.admin.admin_client import AdminClient
+
+        client = AdminClient(self.config)
+        client.when_missing = self.missing
+        return client
+
+    def producer_config(self) -> ProducerConfig:
+        """The settings of a producer at the same cluster."""
+        from dataclasses import fields
+
+        from gantrymq.client.settings import ClientConfig, ProducerConfig
+
+        values: dict[str, Any] = {one.name: getattr(self.config, one.name) for one in fields(ClientConfig)}
+        return ProducerConfig(**values)
+
+    def close(self) -> None:
+        """Close the client, if it was used."""
+        if "admin" in self.__dict__:
+            self.admin.close()
+
+    # What went wrong
+
+    def missing(self, name: str, error: GantrymqError) -> None:
+        """Name a server without an answer. The exit code becomes 1."""
+        text = advised(error)
+        self.finding(text if text.startswith(name) else f"{name}: {text}")
+
+    def finding(self, text: str) -> None:
+        """Print one line on stderr. The exit code becomes 1."""
+        print_error(text)
+        self.code = max(self.code, FINDINGS)
+
+    def each(self, targets: Iterable[Target], call: Callable[[Target], T]) -> Iterator[tuple[Target, T]]:
+        """The result of ``call`` for each broker. A broker that fails is named; if all fail, the first error raises."""
+        failed, answered = list[tuple[Target, GantrymqError]](), 0
+        for target in targets:
+            try:
+                result = call(target)
+            except GantrymqError as error:
+                failed.append((target, error))
+            else:
+                answered += 1
+                yield target, result
+        if failed and not answered:
+            raise failed[0][1]
+        for target, failure in failed:
+            self.missing(target.name, failure)
+
+    # Which brokers
+
+    def brokers(self, broker: str | None = None, cluster: str | None = None) -> list[Target]:
+        """All brokers, those of a cluster, or one by name (its master and slaves) or address."""
+        if broker is not None and cluster is not None:
+            raise typer.BadParameter("--broker and --cluster: give one of them")
+        try:
+            info = self.admin.cluster_info()
+        except GantrymqError:
+            if broker is None or ":" not in broker:
+                raise
+            return [Target("", broker, 0, broker)]  # it may be reachable all the same
+        targets = [
+            Target(data.cluster or cluster_name, data.broker_name, broker_id, address)
+            for cluster_name, names in sorted(info.cluster_addr_table.items())
+            for name in sorted(names)
+            for data in [info.broker_addr_table.get(name)]
+            if data is not None
+            for broker_id, address in sorted(data.broker_addrs.items())
+        ]
+        if cluster is not None:
+            if cluster not in info.cluster_addr_table:
+                known = ", ".join(sorted(info.cluster_addr_table)) or "none"
+                raise MQClientError(f"there is no cluster {cluster}; known: {known}")
+            return [one for one in targets if one.cluster == cluster]
+        if broker is None:
+            return targets
+        found = [one for one in targets if broker in (one.name, one.address)]
+        if found or ":" in broker:
+            return found or [Target("", broker, 0, broker)]
+        known = ", ".join(sorted({one.name for one in targets})) or "none"
+        raise MQClientError(f"there is no broker {broker}; known: {known}")
+
+    def masters(self, broker: str | None = None, cluster: str | None = None) -> list[Target]:
+        """The brokers of :meth:`brokers` that accept changes. Raises MQClientError if there is none."""
+        chosen = self.brokers(broker, cluster)
+        masters = [one for one in chosen if one.broker_id == 0 or one.address == broker]
+        if not masters:
+            raise MQClientError("no broker is registered that is a master; `gantrymq admin cluster` shows the brokers")
+        return masters
+
+    # Output
+
+    def rows(self, rows: Iterable[Mapping[str, object]], columns: Mapping[str, str], *, none: str = "") -> None:
+        """Print rows: as JSON lines with all fields, or as a table with the fields of ``columns`` (heading by field).
+
+        A heading that begins with ``>`` is that of numbers. ``none`` is a line on stderr if there are no rows.
+        """
+        if self.is_json:
+            from gantrymq.cli.json_lines import JsonLines
+
+            empty = True
+            with JsonLines() as out:
+                for row in rows:
+                    empty = False
+                    out.write(row)
+        else:
+            table = [[cell(field, row.get(field)) for field in columns] for row in rows]
+            empty = not table
+            if table:
+                print_table(list(columns.values()), table)
+        if empty and none:
+            warn(none)
+
+    def pairs(self, title: str, fields: Mapping[str, object], shown: Mapping[str, object] | None = None) -> None:
+        """Print one object: as a JSON line with ``fields``, or as a title and a line for each of ``shown``."""
+        if self.is_json:
+            self.rows([fields], {})
+        else:
+            chosen = fields if shown is None else shown
+            print_pairs(title, [(name, cell(name, value)) for name, value in chosen.items()])
+
+
+def cell(field: str, value: object) -> str:
+    """A value as people read it: times as local time, a missing value as ``-``."""
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case int() if field.endswith("Timestamp"):
+            return time_text(value)
+        case float():
+            return f"{value:,.2f}"
+        case Mapping():
+            return ", ".join(f"{name}={cell('', item)}" for name, item in value.items())
+        case list() | tuple() | set():
+            return ", ".join(cell("", item) for item in value)
+    return str(value)
+
+
+_CONNECTION: dict[str, tuple[Any, object]] = {
+    "namesrv": (connection.NameServers, None),
+    "profile": (connection.Profile, None),
+    "access_key": (connection.AccessKey, None),
+    "secret_key": (connection.SecretKey, None),
+    "tls": (connection.Tls, False),
+    "set_": (connection.ClientKeys, None),
+    "json": (AsJson, False),
+}
+
+
+def admin_command(command: Callable[..., None]) -> Callable[..., None]:
+    """Make typer's function of ``command(session, …)``."""
+    return _with_options(command, _CONNECTION)
+
+
+def watched(command: Callable[..., None]) -> Callable[..., None]:
+    """Make typer's function of ``command(session, …)``, with ``--watch``. The command must change nothing."""
+    return _with_options(command, {"watch": (Watch, None), **_CONNECTION})
+
+
+def _with_options(command: Callable[..., None], added: Mapping[str, tuple[Any, object]]) -> Callable[..., None]:
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        *(one.replace(kind=keyword) for one in own),
+        *(
+            inspect.Parameter(name, keyword, default=default, annotation=kind)
+            for name, (kind, default) in added.items()
+        ),
+    ]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        names = [name for name in _CONNECTION if name != "json"]
+        options = connection.ConnectionOptions(**{name: given.pop(name) for name in names})
+        interval_s: float | None = given.pop("watch", None)
+        session = Session(options, is_json=given.pop("json"))
+        try:
+            if interval_s is None:
+                with _advice():
+                    command(session, **given)
+            else:
+                _repeat(session, interval_s, lambda: command(session, **given))
+        finally:
+            session.close()
+        if session.code:
+            raise typer.Exit(session.code)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+@contextmanager
+def _advice() -> Iterator[None]:
+    """Add the next step to the text of an error of the cluster."""
+    from gantrymq.errors import ConfigError
+
+    try:
+        yield
+    except ConfigError:
+        raise  # a usage error, whose text has the allowed values
+    except GantrymqError as error:
+        text = advised(error)
+        raise error if text == str(error) else MQClientError(text) from error
+
+
+def _repeat(session: Session, interval_s: float, once: Callable[[], None]) -> None:
+    """Print again and again until Ctrl-C, which ends the command with the exit code 0.
+
+    A cluster that cannot answer is reported, and asked again the next time.
+    """
+    import sys
+
+    try:
+        session.config  # noqa: B018  a wrong option ends the command
+        while True:
+            if sys.stdout.isatty() and not session.is_json:
+                print(_CLEAR, end="")
+            try:
+                once()
+            except GantrymqError as error:
+                print_error(advised(error))
+            sys.stdout.flush()
+            time.sleep(interval_s)
+    except KeyboardInterrupt:
+        session.code = DONE
+
+
+def require(condition: object, text: str) -> None:
+    """Raise a usage error unless the condition holds."""
+    if not condition:
+        raise typer.BadParameter(text)

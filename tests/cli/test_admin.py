@@ -1,0 +1,416 @@
+"""``gantrymq admin`` at one embedded broker: what each command prints, for programs and people, and its exit codes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_cases import Outcome, Run, start
+
+from gantrymq import AdminClient, ConsumeFromWhere, EmbeddedBroker, Message, Producer, PushConsumer
+from gantrymq.client.calls import Call, accepted
+from gantrymq.remoting.bodies.topic import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+)
+from gantrymq.remoting.codes import version_name
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.namesrv import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader
+
+EVIL = "\x1b[2J\x1b]0;owned\x07"
+Admin = Callable[..., Outcome]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as running:
+        running.create_topic("orders", 2)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def sent(broker: EmbeddedBroker) -> list[Any]:
+    """Four messages in two queues; the last has escape sequences in its body and in a key."""
+    with Producer(broker.namesrv, producer_group="shop") as producer:
+        results = [
+            producer.send(
+                Message("orders", f"body{number}".encode(), tags="TagA", keys=(f"key{number}",)),
+                lambda queues, at=number: sorted(queues)[at % 2],
+            )
+            for number in range(3)
+        ]
+        evil = Message("orders", f"{EVIL}x".encode(), keys=(f"key3{EVIL}",))
+        results.append(producer.send(evil, lambda queues: sorted(queues)[1]))
+    broker.wait_for_messages("orders", 4)
+    return results
+
+
+@pytest.fixture(scope="module")
+def watchers(broker: EmbeddedBroker, sent: list[Any]) -> str:
+    """A group that has consumed everything and has no members any more."""
+    came: list[bytes] = []
+    first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    with PushConsumer(broker.namesrv, consumer_group="watchers", consume_from_where=first) as consumer:
+        consumer.subscribe("orders")
+        consumer.listen(lambda messages, context: came.extend(one.body for one in messages))
+        consumer.start()
+        deadline = time.monotonic() + 20
+        while len(came) < 4 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert len(came) == 4
+    return "watchers"
+
+
+@pytest.fixture
+def admin(gantrymq: Run, broker: EmbeddedBroker) -> Admin:
+    return lambda *words: gantrymq("admin", *words, "-n", broker.namesrv)
+
+
+def of(outcome: Outcome, **wanted: object) -> list[dict[str, Any]]:
+    """The lines that have these fields, of a command that succeeded."""
+    assert (outcome.code, outcome.err) == (0, "")
+    return [line for line in outcome.lines if all(line[name] == value for name, value in wanted.items())]
+
+
+def refused(outcome: Outcome, code: int, *texts: str) -> None:
+    """The command ended with one line on stderr that has these texts."""
+    assert (outcome.code, outcome.err.count("\n")) == (code, 1), outcome.err
+    assert "Traceback" not in outcome.err
+    assert all(text in outcome.err for text in texts), outcome.err
+
+
+def test_the_cluster_and_its_broker(admin: Admin, broker: EmbeddedBroker, sent: list[Any]) -> None:
+    [line] = of(admin("cluster", "--json"))
+    assert (line["cluster"], line["brokerName"], line["brokerId"]) == ("DefaultCluster", "broker-a", 0)
+    assert (line["address"], line["version"], line["active"]) == (broker.address, "V5_5_0", True)
+    assert line["inTotalToday"] >= 4
+    table = admin("cluster").text
+    assert broker.address in table
+    assert "V5_5_0" in table
+    [status] = of(admin("broker", "status", "-b", "broker-a", "--json"))
+    assert status["status"]["brokerVersionDesc"] == "V5_5_0"
+    [replication] = of(admin("ha", "--json"))
+    assert (replication["master"], replication["slave"]) == (True, None)
+    refused(admin("cluster", "-c", "Nowhere"), 3, "there is no cluster Nowhere; known: DefaultCluster")
+    refused(admin("broker", "status", "-b", "nobody"), 3, "there is no broker nobody; known: broker-a")
+
+
+def test_a_setting_is_changed_and_read_back(admin: Admin) -> None:
+    set_ = ("broker", "config", "set")
+    [line] = of(admin(*set_, "fileReservedTime=48", "-b", "broker-a", "--json"))
+    assert (line["key"], line["value"]) == ("fileReservedTime", "48")
+    [line] = of(admin("broker", "config", "get", "fileReservedTime", "--json"))
+    assert line["config"] == {"fileReservedTime": "48"}
+    refused(admin(*set_, "noSuchKey=1", "-b", "broker-a", "--json"), 1, "broker-a has no setting noSuchKey")
+    refused(admin(*set_, "fileReservedTime=48"), 2, "give --broker or --cluster")
+    refused(admin(*set_, "fileReservedTime", "-b", "broker-a"), 2, "is not KEY=VALUE")
+    refused(admin("broker", "config", "get", "nokey", "--json"), 1, "no setting nokey")
+    assert of(admin("broker", "clean", "--expired-logs", "--unused-topics", "--json"))
+    [wiped] = of(admin("broker", "write-perm", "wipe", "broker-a", "--json"))
+    [added] = of(admin("broker", "write-perm", "add", "broker-a", "--json"))
+    assert wiped["topics"] == added["topics"] > 0
+
+
+def test_the_life_of_a_topic(admin: Admin) -> None:
+    [made] = of(admin("topic", "create", "lives", "--queues", 3, "--attribute", "+message.type=NORMAL", "--json"))
+    assert (made["readQueueNums"], made["writeQueueNums"], made["perm"], made["created"]) == (3, 3, 6, True)
+    [made] = of(admin("topic", "create", "lives", "--write-queues", 5, "--json"))
+    assert (made["readQueueNums"], made["writeQueueNums"], made["created"]) == (3, 5, False)
+    assert made["attributes"] == {"message.type": "NORMAL"}
+    [changed] = of(admin("topic", "perm", "lives", "r", "--json"))
+    assert (changed["perm"], changed["permText"], changed["writeQueueNums"]) == (4, "R--", 5)
+    [route] = of(admin("topic", "route", "lives", "--json"))
+    assert (route["brokerName"], route["perm"], route["readQueueNums"]) == ("broker-a", 4, 3)
+    assert of(admin("topic", "list", "--json"), topic="lives") == [{"topic": "lives", "kind": "normal"}]
+    assert len(of(admin("topic", "status", "lives", "--json"))) == 5
+    assert of(admin("topic", "delete", "lives", "--json"))
+    for again in (("delete",), ("route",), ("status",), ("perm", "RW")):
+        refused(admin("topic", again[0], "lives", *again[1:]), 3, "there is no topic lives", "topic list")
+
+
+def test_what_a_topic_has(admin: Admin, watchers: str) -> None:
+    lines = of(admin("topic", "status", "orders", "--json"))
+    assert [(one["queueId"], one["minOffset"], one["maxOffset"]) for one in lines] == [(0, 0, 2), (1, 0, 2)]
+    assert of(admin("topic", "consumers", "orders", "--json")) == [{"topic": "orders", "group": watchers}]
+    [detail] = of(admin("topic", "list", "--detail", "--json"), topic="orders")
+    assert (detail["cluster"], detail["group"]) == ("DefaultCluster", watchers)
+    [traffic] = of(admin("stats", "-t", "orders", "--json"))
+    assert (traffic["group"], traffic["accumulation"]) == (watchers, 0)
+    shares = of(admin("topic", "allocate", "orders", "a,b", "--json"))
+    assert [(one["client"], one["queueId"]) for one in shares] == [("a", 0), ("b", 1)]
+
+
+@pytest.mark.parametrize("name", ["a/b", f"x{EVIL}", "ünde", "x" * 300, " "])
+def test_a_name_that_no_broker_accepts_is_refused_before_it_is_sent(admin: Admin, name: str) -> None:
+    for words in (("topic", "create", name), ("group", "create", name)):
+        outcome = admin(*words)
+        refused(outcome, 2)
+        assert "\x1b" not in outcome.err
+
+
+def test_the_life_of_a_group(admin: Admin) -> None:
+    [made] = of(admin("group", "create", "late", "--retry-max", 3, "--json"))
+    assert (made["retryMaxTimes"], made["retryQueueNums"], made["consumeEnable"], made["created"]) == (3, 1, True, True)
+    [made] = of(admin("group", "create", "late", "--disable", "--json"))
+    assert (made["retryMaxTimes"], made["consumeEnable"], made["created"]) == (3, False, False)
+    assert of(admin("group", "list", "--json"), group="late")
+    [config] = of(admin("group", "config", "late", "--json"))
+    assert config["retryMaxTimes"] == 3
+    members = admin("group", "members", "late", "--json")
+    assert (members.code, members.out) == (0, b"")
+    assert "no consumer of group late is connected" in members.err
+    progress = admin("group", "progress", "late")
+    assert (progress.code, progress.out) == (0, b"")
+    assert "late has consumed nothing yet" in progress.err
+    assert of(admin("group", "delete", "late", "--json"))
+    for word in ("delete", "config", "members", "progress"):
+        refused(admin("group", word, "late"), 3, "there is no group late", "group list")
+
+
+def test_how_far_a_group_is_and_a_reset(admin: Admin, watchers: str) -> None:
+    def positions() -> list[tuple[int, int, int]]:
+        lines = of(admin("group", "progress", watchers, "-t", "orders", "--json"), topic="orders")
+        return [(one["queueId"], one["consumerOffset"], one["diff"]) for one in lines]
+
+    assert positions() == [(0, 2, 0), (1, 2, 0)]
+    [line] = of(admin("group", "progress", "--json"), group=watchers)
+    assert (line["count"], line["diffTotal"]) == (0, 0)
+    reset = ("group", "reset", watchers, "-t", "orders", "--to")
+    moved = of(admin(*reset, "earliest", "--json"))
+    assert [(one["queueId"], one["offset"]) for one in moved] == [(0, 0), (1, 0)]
+    assert positions() == [(0, 0, 2), (1, 0, 2)]
+    assert f"{watchers} is 4 behind" in admin("group", "progress", watchers).text
+    assert [one["diff"] for one in of(admin("broker", "consume-stats", "--behind", 1, "--json"), topic="orders")] == [
+        2,
+        2,
+    ]
+    assert of(admin(*reset, "2999-01-01", "--json"))
+    assert positions() == [(0, 2, 0), (1, 2, 0)]
+    assert of(admin("group", "clone", watchers, "copied", "-t", "orders", "--offline", "--json"))
+    refused(admin(*reset, 99, "-q", 0), 2, "offset 99 is not within 0 to 2 of queue 0")
+    refused(admin(*reset, "earliest", "-q", 9), 3, "orders has no queue 9", "topic status")
+    refused(admin(*reset, "sometime"), 2, "'sometime' is not milliseconds")
+    refused(admin("group", "reset", "misspelt", "-t", "orders", "--to", "latest"), 3, "there is no group misspelt")
+    refused(admin("group", "reset", watchers, "-t", "nowhere", "--to", "latest"), 3, "there is no topic nowhere")
+
+
+def test_a_message_is_found_in_every_way(admin: Admin, sent: list[Any]) -> None:
+    first = sent[0]
+    for words in (
+        ("by-id", "orders", first.msg_id),
+        ("by-id", "orders", first.offset_msg_id),
+        ("by-unique-key", "orders", first.msg_id),
+        ("by-offset", "orders", 0, 0),
+        ("by-key", "orders", "key0"),
+    ):
+        [line] = of(admin("message", *words, "--json"))
+        assert (line["topic"], line["queueId"], line["queueOffset"], line["body"]) == ("orders", 0, 0, "body0")
+        assert (line["msgId"], line["offsetMsgId"]) == (first.msg_id, first.offset_msg_id)
+        assert b"body0" in admin("message", *words).out
+    for words, text in (
+        (("by-id", "orders", "0" * 32), "no message"),
+        (("by-unique-key", "orders", "nothing"), "has the id nothing"),
+        (("by-key", "orders", "nokey"), "has the key nokey"),
+        (("by-offset", "orders", 0, 99), "the queue has 0 to 2"),
+    ):
+        refused(admin("message", *words), 1, text)
+    refused(admin("message", "by-offset", "orders", 9, 0), 3, "no readable queue 9")
+    lines = of(admin("message", "print", "orders", "--json"))
+    assert [(one["queueId"], one["queueOffset"]) for one in lines] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert len(of(admin("message", "print", "orders", "--tag", "TagA", "-q", 1, "--max", 5, "--json"))) == 1
+    units = of(admin("message", "units", "orders", 0, 0, "--json"))
+    assert [one["queueOffset"] for one in units] == [0, 1]
+
+
+def test_escape_sequences_of_others_do_not_reach_the_terminal(admin: Admin, sent: list[Any]) -> None:
+    for words in (("print", "orders"), ("by-id", "orders", sent[3].msg_id)):
+        outcome = admin("message", *words)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert b"\x1b" not in outcome.out
+        assert b"\x07" not in outcome.out
+    [line] = of(admin("message", "by-id", "orders", sent[3].msg_id, "--json"))
+    assert line["properties"]["KEYS"] == f"key3{EVIL}"
+    refused(admin("message", "by-key", "orders", EVIL), 1, "·[2J")
+
+
+def test_a_message_is_sent_and_clients_are_listed(admin: Admin, broker: EmbeddedBroker) -> None:
+    broker.create_topic("sends", 2)
+    words = ("message", "send", "sends", "hello", "-k", "k1", "--tag", "T", "-b", "broker-a", "-q", 1)
+    [line] = of(admin(*words, "--json"))
+    assert (line["queueId"], line["queueOffset"], line["status"]) == (1, 0, "SEND_OK")
+    [found] = of(admin("message", "by-key", "sends", "k1", "--json"))
+    assert (found["body"], found["properties"]["TAGS"]) == ("hello", "T")
+    with Producer(broker.namesrv, producer_group="listed") as producer:
+        producer.send(Message("sends", b"x"))
+        deadline = time.monotonic() + 10
+        while not (lines := admin("producer", "list", "--json").lines) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert [(one["group"], one["language"]) for one in lines] == [("listed", "PYTHON")]
+        [one] = of(admin("connection", "producers", "listed", "-t", "sends", "--json"))
+        assert one["version"] == "V5_5_0"
+    refused(admin("connection", "producers", "nobody", "-t", "sends"), 3, "nobody")
+
+
+def test_values_at_the_name_servers(admin: Admin) -> None:
+    assert of(admin("kv", "put", "space", "key", "a value", "--json"))
+    for words in (("get", "space", "key"), ("list", "space")):
+        assert of(admin("kv", *words, "--json")) == [{"namespace": "space", "key": "key", "value": "a value"}]
+    assert of(admin("kv", "delete", "space", "key", "--json"))
+    refused(admin("kv", "get", "space", "key"), 1, "there is no key key in space")
+    [line] = of(admin("namesrv", "set", "orderMessageEnable=true", "--json"))
+    assert line["value"] == "true"
+    assert of(admin("namesrv", "get", "orderMessageEnable", "--json"))[0]["config"] == {"orderMessageEnable": "true"}
+
+
+@contextmanager
+def half_away(broker: EmbeddedBroker, topic: str) -> Iterator[None]:
+    """A broker-z in the cluster that has the topic too, and does not answer."""
+    identity = {
+        "broker_name": "broker-z",
+        "broker_addr": "127.0.0.1:1",
+        "cluster_name": "DefaultCluster",
+        "broker_id": 0,
+    }
+    table = {
+        name: TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1) for name in (topic, "%RETRY%watchers")
+    }
+    said = TopicConfigAndMappingSerializeWrapper(topic_config_table=table, data_version=DataVersion(counter=1))
+    body = RegisterBrokerBody(topic_config_serialize_wrapper=said).encode()
+    with AdminClient(broker.namesrv) as admin:
+
+        def tell(request: Callable[[], RemotingCommand]) -> None:
+            admin._client.call(broker.namesrv, Call(request, accepted))
+
+        tell(lambda: RemotingCommand.request(RegisterBrokerRequestHeader(**identity, ha_server_addr=""), body))
+        try:
+            yield
+        finally:
+            tell(lambda: RemotingCommand.request(UnRegisterBrokerRequestHeader(**identity)))
+
+
+def test_a_cluster_that_is_half_away(admin: Admin, broker: EmbeddedBroker, watchers: str) -> None:
+    """What is there is shown, what does not answer is named, and the exit code is 1."""
+    broker.create_topic("halved", 1)
+    with half_away(broker, "halved"):
+        for words, count in (
+            (("cluster",), 2),
+            (("broker", "status"), 1),
+            (("broker", "config", "get", "fileReservedTime"), 1),
+            (("topic", "status", "halved"), 1),
+            (("group", "progress", watchers), 2),
+            (("producer", "list"), 0),
+            (("ha",), 1),
+            (("message", "print", "halved"), 0),
+            (("topic", "create", "halved", "--queues", 2), 1),
+        ):
+            outcome = admin(*words, "--json")
+            assert (words, outcome.code, len(outcome.lines)) == (words, 1, count)
+            named = [line for line in outcome.err.splitlines() if "warning" not in line]
+            assert named
+            assert all("broker-z" in line and "127.0.0.1:1" in line for line in named), outcome.err
+        [_, away] = admin("cluster", "--json").lines
+        assert (away["brokerName"], away["version"], away["active"]) == ("broker-z", None, None)
+        refused(admin("broker", "status", "-b", "broker-z"), 3, "is that broker running")
+
+
+def test_another_operator_changes_the_topic_meanwhile(
+    admin: Admin, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("contested", 1)
+    ours = AdminClient.put_topic_config
+
+    def both(client: AdminClient, config: TopicConfig, **where: Any) -> None:
+        ours(client, config, **where)
+        client.create_topic("contested", read_queue_nums=9, write_queue_nums=9, perm=6)
+
+    monkeypatch.setattr(AdminClient, "put_topic_config", both)
+    monkeypatch.setattr(AdminClient, "create_topic", lambda client, topic, **given: ours(
+        client, TopicConfig(topic_name=topic, read_queue_nums=9, write_queue_nums=9)))  # fmt: skip
+    outcome = admin("topic", "create", "contested", "--queues", 4, "--json")
+    refused(outcome, 1, "contested is not as requested", "another operator")
+    assert [line["readQueueNums"] for line in outcome.lines] == [9]
+
+
+def test_no_permission_and_no_cluster(gantrymq: Run, tmp_path: Path) -> None:
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text("accounts:\n- accessKey: operator\n  secretKey: secret-1\n  admin: true\n")
+    with EmbeddedBroker(settings={"aclEnable": True, "aclPlainFile": str(accounts)}) as broker:
+        named = ("-n", broker.namesrv)
+        refused(gantrymq("admin", "broker", "status", *named), 3, "--access-key and --secret-key")
+        keys = ("--access-key", "operator", "--secret-key", "secret-1")
+        assert of(gantrymq("admin", "broker", "status", *named, *keys, "--json"))
+        profile = tmp_path / "profile.conf"
+        profile.write_text(f"namesrvAddr={broker.namesrv}\naccessKey=operator\nsecretKey=secret-1\n")
+        profile.chmod(0o600)
+        assert of(gantrymq("admin", "broker", "status", "--profile", profile, "--json"))
+        profile.write_text(f"namesrvAddr={broker.namesrv}\naccessKey=operator\nsecretKey=wrong\n")
+        refused(gantrymq("admin", "broker", "status", "--profile", profile), 3, "--secret-key")
+    refused(
+        gantrymq("admin", "cluster", "-n", "127.0.0.1:1"), 3, "no name server answers", "is -n (NAMESRV_ADDR) right"
+    )
+
+
+def test_where_the_connection_comes_from(
+    gantrymq: Run, broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NAMESRV_ADDR", "GANTRYMQ_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    refused(gantrymq("admin", "cluster"), 2, "give -n HOST:PORT, set NAMESRV_ADDR, or name a --profile")
+    (tmp_path / "gantrymq").mkdir()
+    profile = tmp_path / "gantrymq" / "profile.conf"
+    profile.write_text(f"namesrvAddr={broker.namesrv}\n")
+    assert of(gantrymq("admin", "cluster", "--json"))
+    monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:1")  # before the profile that nobody named, behind one that is named
+    assert gantrymq("admin", "cluster").code == 3
+    assert of(gantrymq("admin", "cluster", "--profile", profile, "--json"))
+    assert of(gantrymq("admin", "cluster", "--set", f"namesrvAddr={broker.namesrv}", "--json"))
+    refused(gantrymq("admin", "cluster", "--set", "noSuchKey=1"), 2, "noSuchKey")
+    profile.write_text(f"namesrvAddr={broker.namesrv}\nsecretKey=x\naccessKey=y\nodd=1\n")
+    profile.chmod(0o644)
+    outcome = gantrymq("admin", "topic", "list", "--profile", profile, "--json")
+    assert outcome.code == 0
+    assert "odd is no key of a client" in outcome.err
+    assert f"chmod 600 {profile}" in outcome.err
+
+
+def test_ctrl_c_ends_a_watch_cleanly(broker: EmbeddedBroker) -> None:
+    import signal
+
+    with start("admin", "topic", "status", "orders", "-n", broker.namesrv, "--watch", "0.1", "--json") as child:
+        assert child.stdout is not None
+        seen = [child.stdout.readline() for _ in range(6)]  # three times two queues
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=20)
+    assert all(b'"topic":"orders"' in line for line in seen)
+    assert (child.returncode, err) == (0, b"")
+
+
+def test_a_watch_survives_a_cluster_that_is_away_for_a_while(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from gantrymq.cli.admin import session
+    from gantrymq.cli.main import exit_code
+
+    naps = iter(range(3))
+
+    def nap(interval_s: float) -> None:
+        if next(naps) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(session.time, "sleep", nap)
+    assert exit_code(["admin", "cluster", "-n", "127.0.0.1:1", "--watch", "1"]) == 0
+    assert capsys.readouterr().err.count("no name server answers") == 3
+
+
+def test_names_of_versions() -> None:
+    """By MQVersion's ordinals."""
+    known = {513: "V5_5_0", 512: "V5_5_0_SNAPSHOT", 401: "V4_9_4", 196: "V3_9_2_SNAPSHOT", 611: "V5_9_9"}
+    assert {number: version_name(number) for number in known} == known
+    assert (version_name(612), version_name(9999), version_name(5)) == ("HIGHER_VERSION", "HIGHER_VERSION", "version 5")
