@@ -414,3 +414,89 @@ def test_names_of_versions() -> None:
     known = {513: "V5_5_0", 512: "V5_5_0_SNAPSHOT", 401: "V4_9_4", 196: "V3_9_2_SNAPSHOT", 611: "V5_9_9"}
     assert {number: version_name(number) for number in known} == known
     assert (version_name(612), version_name(9999), version_name(5)) == ("HIGHER_VERSION", "HIGHER_VERSION", "version 5")
+
+
+def test_dead_letters_are_listed_exported_and_sent_again_to_their_group_alone(
+    admin: Admin, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    refused(admin("dlq", "list", "mourners"), 3, "mourners has no dead letters")
+    with AdminClient(broker.namesrv) as client:
+        client.create_subscription_group("mourners")
+        for topic in ("%DLQ%mourners", "%RETRY%mourners"):
+            client.create_topic(topic, read_queue_nums=1, write_queue_nums=1)
+    with Producer(broker.namesrv) as producer:
+        letters = [
+            producer.send(
+                Message(
+                    "%DLQ%mourners", f"dead{number}".encode(), tags="T", keys=("k",), properties={**origin, "own": "x"}
+                )
+            )
+            for number, origin in enumerate(({"RETRY_TOPIC": "orders"}, {"RETRY_TOPIC": "orders"}, {}))
+        ]
+    broker.wait_for_messages("%DLQ%mourners", 3)
+    [count] = of(admin("dlq", "list", "--json"), group="mourners")
+    assert count["messages"] == 3
+    assert [one["body"] for one in of(admin("dlq", "list", "mourners", "--json"))] == ["dead0", "dead1", "dead2"]
+    file = tmp_path / "dead.jsonl"
+    assert of(admin("dlq", "export", "mourners", file, "--json"))[0]["messages"] == 3
+    assert file.read_bytes() == admin("dlq", "export", "mourners", "-").out
+    refused(admin("dlq", "export", "mourners", file), 2, "exists already")
+    refused(admin("dlq", "resend", "mourners"), 2, "say which dead letters")
+    [dry] = of(admin("dlq", "resend", "mourners", "--id", letters[0].msg_id, "--dry-run", "--json"))
+    assert (dry["status"], dry["topic"], dry["originTopic"]) == ("DRY_RUN", "%RETRY%mourners", "orders")
+    [one] = of(admin("dlq", "resend", "mourners", "--id", letters[0].msg_id, "--json"))
+    assert one["status"] == "SEND_OK"
+    [again] = broker.wait_for_messages("%RETRY%mourners", 1)
+    assert (again.body, again.tags, again.keys, again.properties["own"]) == (b"dead0", "T", ["k"], "x")
+    assert (again.properties["RETRY_TOPIC"], again.properties["UNIQ_KEY"]) == ("orders", one["newMsgId"])
+    outcome = admin("dlq", "resend", "mourners", "--all", "--json")
+    refused(outcome, 1, "does not say of which topic it was; give --topic")
+    assert [line["status"] for line in outcome.lines] == ["SEND_OK", "SEND_OK", "FAILED"]
+    refused(admin("dlq", "resend", "mourners", "--id", "unknown", "--json"), 1, "has the id unknown")
+
+
+def test_topics_and_groups_go_to_another_cluster(
+    admin: Admin, gantrymq: Run, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    assert of(admin("topic", "create", "moved", "--queues", 3, "--attribute", "+message.type=FIFO", "--json"))
+    assert of(admin("group", "create", "movers", "--retry-max", 2, "--json"))
+    file = tmp_path / "cluster.jsonl"
+    [written] = of(admin("export", file, "--json"))
+    assert written["topics"] > 0
+    exported = admin("export", "-").out
+    assert file.read_bytes() == exported
+    assert b"TBW102" not in exported
+    assert b"TBW102" in admin("export", "-", "--all").out
+    assert b'"kind":"topic"' not in admin("export", "-", "--groups").out
+    with EmbeddedBroker() as other:
+
+        def put(*words: object) -> Outcome:
+            return gantrymq("admin", "import", *words, "-n", other.namesrv, "--json")
+
+        for dry in ("--dry-run",), ():
+            statuses = {line["name"]: line["status"] for line in of(put(file, *dry))}
+            assert (statuses["moved"], statuses["movers"]) == ("created", "created")
+        assert {line["status"] for line in of(put(file))} == {"same"}
+        [route] = of(gantrymq("admin", "topic", "route", "moved", "-n", other.namesrv, "--json"))
+        assert route["readQueueNums"] == 3
+        with AdminClient(other.namesrv) as client:
+            assert client.topic_config("moved", other.address).attributes == {"message.type": "FIFO"}
+            assert client.subscription_groups(other.address)["movers"].retry_max_times == 2
+        file.write_bytes(exported.replace(b'"readQueueNums":3', b'"readQueueNums":4'))
+        outcome = put(file)
+        assert outcome.code == 1
+        assert "moved has other settings at broker-a; --replace changes them" in outcome.err
+        assert [line["status"] for line in of(put(file, "--replace"), name="moved")] == ["changed"]
+        file.write_text(
+            '{"topicConfigTable":{"t1":{"topicName":"t1"}},"subscriptionGroupTable":{"g1":{"groupName":"g1"}}}'
+        )
+        refused_once = put(file)
+        assert refused_once.code == 1
+        assert "give --broker or --cluster" in refused_once.err
+        assert [line["status"] for line in of(put(file, "-c", "DefaultCluster"))] == ["created", "created"]
+        file.write_text('[{"topicName":"a/b"},{"topicName":"t2"},7]')
+        outcome = put(file, "-b", "broker-a")
+        assert (outcome.code, [line["name"] for line in outcome.lines]) == (1, ["t2"])
+        assert "entry 1: The specified topic: a/b" in outcome.err
+        assert "entry 3: this is no object with" in outcome.err
+        refused(put(tmp_path / "nothing"), 2, "No such file")

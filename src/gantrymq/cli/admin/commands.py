@@ -57,6 +57,11 @@ COMMANDS = {
     "kv delete": ("servers", "kv_delete"),
     "namesrv get": ("servers", "namesrv_get"),
     "namesrv set": ("servers", "namesrv_set"),
+    "dlq list": ("dlq", "dlq_list"),
+    "dlq export": ("dlq", "dlq_export"),
+    "dlq resend": ("dlq", "dlq_resend"),
+    "export": ("transfer", "export"),
+    "import": ("transfer", "import_"),
     "stats": ("topics", "stats"),
     "ha": ("servers", "ha"),
 }
@@ -69,6 +74,7 @@ _GROUPS = {
     "message": "Single messages: find, print, send.",
     "producer": "Producers that are connected.",
     "connection": "Connections of consumers and producers.",
+    "dlq": "Dead letters: list, export, send again.",
     "kv": "Values that name servers store.",
     "namesrv": "Settings of name servers.",
 }

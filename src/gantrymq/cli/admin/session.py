@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple, TypeVar
 
 import typer
 
@@ -303,3 +304,18 @@ def require(condition: object, text: str) -> None:
     """Raise a usage error unless the condition holds."""
     if not condition:
         raise typer.BadParameter(text)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, which must not exist yet. It is removed again if its writer fails or is interrupted."""
+    try:
+        file = path.open("xb")
+    except FileExistsError:
+        raise typer.BadParameter(f"{path} exists already; choose another file, or remove it") from None
+    try:
+        with file:
+            yield file
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
