@@ -27,7 +27,7 @@ def application(arguments: Sequence[str]) -> typer.Typer:
         in_store, others = (second,), ()
     elif first in _OTHERS:
         in_store, others = (), (first,)
-    elif first == "admin":  # its table chooses by the words that follow
+    elif first in ("admin", "mqadmin"):
         in_store, others = (), ()
     app = typer.Typer(
         name="gantrymq",
@@ -49,6 +49,12 @@ def application(arguments: Sequence[str]) -> typer.Typer:
         from gantrymq.cli.admin.commands import admin_application
 
         app.add_typer(admin_application(arguments[1:]), name="admin")
+    if first == "mqadmin" or in_store == _IN_STORE:
+        from gantrymq.cli.admin.mqadmin import mqadmin
+
+        # Its options are mqadmin's, -h among them.
+        raw = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]}
+        app.command(context_settings=raw)(mqadmin)
     return app
 
 
@@ -69,7 +75,7 @@ def main(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Apache RocketMQ's message store in Python: look into it, recover it, write.
+    """Apache RocketMQ's store and broker in Python: look into them, recover, serve, administer.
 
     Exit codes: 0 done, 1 findings, 2 usage, 3 cannot.
 
@@ -79,4 +85,5 @@ def main(
         gantrymq store dump /data/store --topic orders --json
         gantrymq store recover /data/store --dry-run
         gantrymq serve --store /data/store
+        gantrymq admin topic list -n 127.0.0.1:9876
     """

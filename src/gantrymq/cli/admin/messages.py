@@ -27,8 +27,12 @@ _CUT_AT = 60
 
 
 @admin_command
-def by_id(session: Session, topic: Topic, msg_id: MessageId) -> None:
-    """Show a message by the broker's id or by the producer's, with its body.
+def by_id(
+    session: Session,
+    topic: Topic,
+    msg_ids: Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of messages.", show_default=False)],
+) -> None:
+    """Show messages by the broker's id or by the producer's, with their bodies.
 
     The exit code is 1 if there is no such message.
 
@@ -36,14 +40,17 @@ def by_id(session: Session, topic: Topic, msg_id: MessageId) -> None:
 
         gantrymq admin message by-id orders 7F00000100002A9F0000000000000000
     """
-    from gantrymq.errors import MQClientError
+    from gantrymq.errors import MQClientError, NoRouteError
 
-    try:
-        found = session.admin.view_message(topic, msg_id)
-    except MQClientError as error:
-        session.finding(str(error))
-    else:
-        show_message(session, found)
+    for msg_id in msg_ids:
+        try:
+            found = session.admin.view_message(topic, msg_id)
+        except NoRouteError:
+            raise
+        except MQClientError as error:
+            session.finding(str(error))
+        else:
+            show_message(session, found)
 
 
 @admin_command

@@ -123,7 +123,24 @@ def topic_create(
     }
     given = {name: value for name, value in changes.items() if value is not None}
     attributes = dict(_attribute(one) for one in attribute or ())
-    change_topic(session, topic, given, session.masters(broker, cluster), attributes=attributes, creates=True)
+    targets = session.masters(broker, cluster)
+    change_topic(session, topic, given, targets, attributes=attributes, creates=True)
+    if is_order:
+        _set_order(session, topic, targets)
+
+
+def _set_order(session: Session, topic: str, targets: list[Target]) -> None:
+    """Add the brokers to the topic's order configuration at the name servers, as mqadmin does."""
+    from gantrymq.client.admin.topics import ORDER_TOPIC_CONFIG
+
+    before = session.admin.kv_config(ORDER_TOPIC_CONFIG, topic) or ""
+    queues = dict(one.split(":", 1) for one in before.split(";") if ":" in one)
+    for target in targets:
+        config = _config_at(session, topic, target)
+        if config is not None:
+            queues[target.name] = str(config.write_queue_nums)
+    text = ";".join(f"{name}:{count}" for name, count in sorted(queues.items()))
+    session.admin.put_kv_config(ORDER_TOPIC_CONFIG, topic, text)
 
 
 def perm_number(text: str) -> int:

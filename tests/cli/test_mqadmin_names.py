@@ -1,0 +1,144 @@
+"""``gantrymq mqadmin``: every name of mqadmin becomes a call of ``gantrymq admin``, or says what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import typer
+from cli_cases import Run
+
+from gantrymq import EmbeddedBroker
+from gantrymq.cli.admin.commands import COMMANDS, admin_application
+from gantrymq.cli.admin.mqadmin import SUBCOMMANDS, UNSUPPORTED, translated
+from gantrymq.errors import MQClientError
+
+# Options that need one of few values; every other one takes the text 1.
+VALUES = {
+    ("setConsumeMode", "m"): "PULL",
+    ("updateOrderConf", "m"): "put",
+    ("updateTopic", "a"): "+a=b,-c",
+    ("resetOffsetByTime", "s"): "now",
+}
+
+
+def options_of(name: str) -> list[tuple[str, str, bool]]:
+    """Letter, target and whether it has a value, of each option."""
+    specs = [one.partition(":") for one in SUBCOMMANDS[name].options.split()]
+    return [(names.partition("/")[0], target, "=" in names) for names, _, target in specs]
+
+
+def whole_call(name: str) -> list[str]:
+    """A call with every option that is supported."""
+    words = [name]
+    for letter, target, has_value in options_of(name):
+        if letter and target != "!":
+            words += [f"-{letter}", VALUES.get((name, letter), "1")] if has_value else [f"-{letter}"]
+    return words
+
+
+def understood(words: list[str]) -> bool:
+    """Whether ``gantrymq admin`` accepts the words; nothing is run."""
+    context, command, rest = None, typer.main.get_command(admin_application(words)), list(words)
+    while True:
+        context = command.make_context(command.name or "admin", rest, parent=context)
+        if not hasattr(command, "resolve_command"):
+            return True
+        _, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_a_call_with_all_options_is_one_of_admin(name: str) -> None:
+    words = translated([*whole_call(name), "-n", "127.0.0.1:1", "--json"])
+    if name == "updateOrderConf":
+        assert words[:3] == ["kv", "put", "ORDER_TOPIC_CONFIG"]
+    assert understood(words), words
+    assert any(" ".join(words).startswith(command) for command in COMMANDS)
+
+
+def test_all_names_of_mqadmin_are_there() -> None:
+    """5.5.0 has 96; a test with the real one compares the names."""
+    assert len(SUBCOMMANDS) + len(UNSUPPORTED) == 96
+    assert not SUBCOMMANDS.keys() & UNSUPPORTED.keys()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("topicStatus -t orders -n a:1", "topic status orders -n a:1"),
+        ("TOPICROUTE --topic=orders -l", "topic route orders"),
+        ("topicList -c --json", "topic list --detail --json"),
+        ("deleteSubGroup -b a:1 -g g -r true", "group delete --broker=a:1 --remove-offset g"),
+        ("deleteSubGroup -b a:1 -g g -r false", "group delete --broker=a:1 g"),
+        ("updateBrokerConfig -c C -k key -v 1", "broker config set --cluster=C key=1"),
+        ("resetOffsetByTime -g g -t t -s 5", "group reset --topic=t --to=5 g"),
+        ("resetOffsetByTime -g g -t t -s 5 -f false", "group reset --topic=t --to=5 --only-back g"),
+        (
+            "resetOffsetByTime -g g -t t -s 0 -b a:1 -q 0 -o 7",
+            "group reset --topic=t --broker=a:1 --queue=0 g --to=7",
+        ),
+        (
+            "resetOffsetByTime -g g -t t -s 5 -b a:1 -q 0",
+            "group reset --topic=t --to=1970-01-01T00:00:00.005000+00:00 --broker=a:1 --queue=0 g",
+        ),
+        ("skipAccumulatedMessage -g g -t t", "group reset --to latest --topic=t g"),
+        ("queryMsgById -t t -i 1,2", "message by-id t 1 2"),
+        ("queryMsgById -t t -i 1 -g g -d c", "message deliver t 1 --group=g --client=c"),
+        ("sendMessage -t t -p -x", "message send -- t -x"),
+        ("wipeWritePerm -b broker-a", "broker write-perm wipe broker-a"),
+        ("help topicList", "topic list --help"),
+    ],
+)
+def test_a_call(call: str, words: str) -> None:
+    assert translated(call.split()) == words.split()
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ("nosuch", "mqadmin has no subcommand 'nosuch'"),
+        ("topicRoute -z 1", "topicRoute has no option -z"),
+        ("topicRoute -t", "topicRoute -t needs a value"),
+        ("updateTopic -t t", "updateTopic needs -b or -c"),
+        ("updateOrderConf -t t -m burn", "-m get, put or delete"),
+    ],
+)
+def test_a_wrong_call_is_a_usage_error(call: str, text: str) -> None:
+    with pytest.raises(typer.BadParameter, match=text):
+        translated(call.split())
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_what_is_not_supported_says_what_it_needs(name: str) -> None:
+    with pytest.raises(MQClientError, match=f"{name} needs "):
+        translated([name, "-a", "x"])
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as running:
+        yield running
+
+
+def test_calls_do_the_same_as_those_of_admin(gantrymq: Run, broker: EmbeddedBroker) -> None:
+    def call(name: str, *words: object) -> list[dict[str, object]]:
+        outcome = gantrymq("mqadmin", name, *words, "-n", broker.namesrv, "--json")
+        assert (outcome.code, outcome.err) == (0, "")
+        return outcome.lines
+
+    where = ("-c", "DefaultCluster")
+    [made] = call("updateTopic", *where, "-t", "named", "-r", 2, "-o", "true")
+    assert (made["readQueueNums"], made["writeQueueNums"], made["order"]) == (2, 8, True)
+    assert call("updateOrderConf", "-t", "named", "-m", "get")[0]["value"] == "broker-a:8"
+    [group] = call("updateSubGroup", *where, "-g", "grouped", "-r", 3)
+    assert (group["retryMaxTimes"], group["consumeBroadcastEnable"]) == (3, False)
+    sent = call("sendMessage", "-t", "named", "-p", "hello", "-k", "key9", "-b", "broker-a", "-i", 1)
+    [found] = call("queryMsgByKey", "-t", "named", "-k", "key9")
+    assert (found["msgId"], found["body"]) == (sent[0]["msgId"], "hello")
+    assert [line["body"] for line in call("printMsg", "-t", "named")] == ["hello"]
+    assert call("updateBrokerConfig", "-b", broker.address, "-k", "fileReservedTime", "-v", 47)[0]["value"] == "47"
+    assert call("deleteTopic", *where, "-t", "named")
+    outcome = gantrymq("mqadmin", "createUser", "-u", "x")
+    assert (outcome.code, outcome.err.count("\n")) == (3, 1)
+    assert "topicStatus" in gantrymq("mqadmin").text
+    assert "--read-queues" in gantrymq("mqadmin", "help", "updateTopic").text
