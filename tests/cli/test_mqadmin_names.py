@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import typer
@@ -142,3 +143,14 @@ def test_calls_do_the_same_as_those_of_admin(gantrymq: Run, broker: EmbeddedBrok
     assert (outcome.code, outcome.err.count("\n")) == (3, 1)
     assert "topicStatus" in gantrymq("mqadmin").text
     assert "--read-queues" in gantrymq("mqadmin", "help", "updateTopic").text
+
+
+def test_the_page_has_every_name() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "admin.md").read_text()
+    for name, row in SUBCOMMANDS.items():
+        assert f"| `{name}` | `{row.words}` |" in page
+    for name, needs in UNSUPPORTED.items():
+        assert any(f"`{name}`" in line and line.endswith(f"| {needs} |") for line in page.splitlines()), name
+    for command in COMMANDS:
+        *group, last = command.split(" ")
+        assert any(f"`{command}" in line or (" ".join(group) in line and last in line) for line in page.splitlines())
