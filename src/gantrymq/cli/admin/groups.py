@@ -45,6 +45,8 @@ _CONFIG_COLUMNS = {
 
 def config_fields(target: Target, config: SubscriptionGroupConfig) -> dict[str, object]:
     """A group's configuration at a broker, as JSON fields."""
+    from msgspec import to_builtins
+
     return {
         **target.fields(),
         "group": config.group_name,
@@ -54,9 +56,11 @@ def config_fields(target: Target, config: SubscriptionGroupConfig) -> dict[str, 
         "consumeMessageOrderly": config.consume_message_orderly,
         "retryQueueNums": config.retry_queue_nums,
         "retryMaxTimes": config.retry_max_times,
-        "groupSlaveBrokerId": config.which_broker_when_consume_slowly,
+        "whichBrokerWhenConsumeSlowly": config.which_broker_when_consume_slowly,
         "notifyConsumerIdsChangedEnable": config.notify_consumer_ids_changed_enable,
         "consumeTimeoutMinute": config.consume_timeout_minute,
+        "groupSysFlag": config.group_sys_flag,
+        "groupRetryPolicy": to_builtins(config.group_retry_policy),
         "attributes": config.attributes,
     }
 

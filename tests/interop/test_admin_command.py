@@ -1,0 +1,254 @@
+"""``gantrymq admin`` and the real mqadmin 5.5.0 tell the same of the real cluster, and of ours.
+
+Each fact is read from what mqadmin prints in a cluster, and from the JSON of the command in the same cluster. A change
+that one makes is looked at with the other.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from gantrymq import EmbeddedBroker
+from gantrymq.cli.admin.mqadmin import SUBCOMMANDS, UNSUPPORTED
+
+from .client_cases import SETTINGS
+from .java import run_java
+from .java_cluster import JavaCluster
+from .test_mqadmin import members
+
+pytestmark = pytest.mark.slow
+
+LINES = {
+    "clusterList": "clusterList",
+    "topicRoute": "topicRoute -t orders",
+    "topicStatus": "topicStatus -t orders",
+    "progress": "consumerProgress -g watchers -t orders",
+    "all progress": "consumerProgress",
+    "connection": "consumerConnection -g watchers",
+    "by key": "queryMsgByKey -t orders -k key1",
+    "by id": "queryMsgById -t orders -i FIRST",
+    "by offset": "queryMsgByOffset -t orders -b broker-a -i 1 -o 1",
+    "status": "brokerStatus -b BROKER",
+    "config": "getBrokerConfig -b BROKER",
+    "producer": "producer -b BROKER",
+    "producer connection": "producerConnection -g shop -t orders",
+    "stats": "statsAll -t orders",
+    "group config": "getConsumerConfig -g audits",
+    "topicList": "topicList",  # the last: a query makes a topic for the retries of its own group
+}
+BEFORE = [
+    "updateTopic -b BROKER -t orders -r 2 -w 2",
+    "updateSubGroup -b BROKER -g audits -r 3 -q 2 -d true",
+    "updateTopic -c DefaultCluster -t madeByJava -r 3 -w 5 -p 4 -a +message.type=FIFO",
+]
+
+
+class Cluster(NamedTuple):
+    """A cluster with a producer and a consumer, what mqadmin printed of it, and both ways to ask it."""
+
+    printed: dict[str, str]
+    mqadmin: Callable[[str], str]
+    ours: Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module", params=["the real cluster", "our broker"])
+def cluster(request: pytest.FixtureRequest, java: None) -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gantrymq-admin-")))
+        if request.param == "our broker":
+            running: Any = stack.enter_context(EmbeddedBroker(settings=SETTINGS))
+            broker = running.address
+        else:
+            running = stack.enter_context(JavaCluster(folder / "store", SETTINGS))
+            broker = running.broker
+
+        def mqadmin(*lines: str) -> list[str]:
+            file = folder / "lines.txt"
+            file.write_text("".join(line.replace("BROKER", broker) + "\n" for line in lines))
+            found = run_java("mqadmin", None, str(file), namesrv=running.namesrv, timeout=600, cwd=folder)
+            return ["\n".join(one for one in line["printed"].splitlines() if " WARN " not in one) for line in found]
+
+        def ours(*words: str) -> list[dict[str, Any]]:
+            command = [sys.executable, "-m", "gantrymq", *words, "-n", running.namesrv, "--json"]
+            ended = subprocess.run(command, capture_output=True, check=False, timeout=60)
+            assert (ended.returncode, ended.stderr.decode()) == (0, ""), words
+            return [json.loads(line) for line in ended.stdout.splitlines()]
+
+        mqadmin(*BEFORE)
+        words = stack.enter_context(members(running.namesrv))
+        deadline = time.monotonic() + 60  # until the consumer has said how far it is
+        while any(one["diff"] for one in ours("admin", "group", "progress", "watchers", "-t", "orders")):
+            assert time.monotonic() < deadline
+        lines = [line.replace("FIRST", words["FIRST"]) for line in LINES.values()]
+        printed = dict(zip(LINES, mqadmin(*lines), strict=False))
+        yield Cluster(printed, lambda line: mqadmin(line)[0], ours)
+
+
+def table(printed: str, *, columns: int) -> list[list[str]]:
+    """The rows below the headings, each with its first columns."""
+    lines = printed.splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("#"))
+    rows = []
+    for line in lines[begin + 1 :]:
+        if not line.strip() or line.startswith("#"):
+            break
+        rows.append(line.split()[:columns])
+    return sorted(rows)
+
+
+def fields(printed: str, separator: str) -> dict[str, str]:
+    pairs = [line.partition(separator) for line in printed.splitlines() if separator in line]
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def texts(lines: list[dict[str, Any]], *names: str) -> list[list[str]]:
+    return sorted([str(line[name]) for name in names] for line in lines)
+
+
+def test_topics_and_cluster(cluster: Cluster) -> None:
+    assert sorted(cluster.printed["topicList"].split()) == sorted(
+        line["topic"] for line in cluster.ours("admin", "topic", "list")
+    )
+    shown = cluster.ours("admin", "cluster")
+    assert table(cluster.printed["clusterList"], columns=5) == texts(
+        shown, "cluster", "brokerName", "brokerId", "address", "version"
+    )
+    [row] = cluster.printed["clusterList"].splitlines()[-1:]
+    assert [line["active"] for line in shown] == [row.split()[-1] == "true"]
+    route = json.loads(re.sub(r"(\d+):\"", r'"\1":"', cluster.printed["topicRoute"]))
+    names = ("brokerName", "readQueueNums", "writeQueueNums", "perm", "topicSysFlag")
+    found = cluster.ours("admin", "topic", "route", "orders")
+    assert [[one[name] for name in names] for one in found] == [
+        [one[name] for name in names] for one in route["queueDatas"]
+    ]
+    assert [one["addresses"] for one in found] == [one["brokerAddrs"] for one in route["brokerDatas"]]
+
+
+def test_a_topics_queues_and_traffic(cluster: Cluster) -> None:
+    status = cluster.ours("admin", "topic", "status", "orders")
+    assert table(cluster.printed["topicStatus"], columns=4) == texts(
+        status, "brokerName", "queueId", "minOffset", "maxOffset"
+    )
+    [row] = table(cluster.printed["stats"], columns=7)
+    [line] = cluster.ours("admin", "stats", "-t", "orders")
+    names = ("topic", "group", "accumulation", "inMsg24Hour", "outMsg24Hour")
+    assert [row[at] for at in (0, 1, 2, 5, 6)] == [str(line[name]) for name in names]
+
+
+def test_groups_and_clients(cluster: Cluster) -> None:
+    progress = cluster.ours("admin", "group", "progress", "watchers", "-t", "orders")
+    names = ("topic", "brokerName", "queueId", "brokerOffset", "consumerOffset", "diff", "inflight")
+    assert table(cluster.printed["progress"], columns=7) == texts(progress, *names)
+    [row] = [row for row in table(cluster.printed["all progress"], columns=7) if row[0] == "watchers"]
+    [line] = [one for one in cluster.ours("admin", "group", "progress") if one["group"] == "watchers"]
+    assert [row[at] for at in (0, 1, 2, 4, 6)] == [
+        str(line[name]) for name in ("group", "count", "version", "messageModel", "diffTotal")
+    ]
+    assert (row[3], line["consumeType"]) == ("PUSH", "CONSUME_PASSIVELY")
+    [member] = cluster.ours("admin", "group", "members", "watchers")
+    assert table(cluster.printed["connection"], columns=4) == texts(
+        [member], "clientId", "address", "language", "version"
+    )
+    said = fields(cluster.printed["connection"], ": ")
+    assert [member[name] for name in ("consumeType", "messageModel", "consumeFromWhere")] == [
+        said[name] for name in ("ConsumeType", "MessageModel", "ConsumeFromWhere")
+    ]
+    below = cluster.printed["connection"].partition("#SubExpression")[2].partition("ConsumeType")[0]
+    assert member["subscriptions"] == dict(line.split() for line in below.splitlines() if line.strip())
+    [shop] = [one for one in cluster.ours("admin", "producer", "list") if one["group"] == "shop"]
+    for name, text in (("clientId", shop["clientId"]), ("remoteIP", shop["remoteAddress"])):
+        assert f"{name}={text}" in cluster.printed["producer"]
+    [connected] = cluster.ours("admin", "connection", "producers", "shop", "-t", "orders")
+    assert cluster.printed["producer connection"].split()[1:] == [
+        connected[name] for name in ("clientId", "address", "language", "version")
+    ]
+    config = fields(cluster.printed["group config"], "=")
+    [group] = cluster.ours("admin", "group", "config", "audits")
+    for name in ("consumeEnable", "consumeFromMinEnable", "consumeBroadcastEnable", "retryQueueNums", "retryMaxTimes",
+                 "whichBrokerWhenConsumeSlowly", "groupSysFlag", "consumeTimeoutMinute"):  # fmt: skip
+        assert config[name] == str(group[name]).lower()
+
+
+def test_messages(cluster: Cluster) -> None:
+    found = cluster.ours("admin", "message", "by-key", "orders", "key1")
+    assert table(cluster.printed["by key"], columns=3) == texts(found, "msgId", "queueId", "queueOffset")
+    said = fields(cluster.printed["by id"], ":")
+    [shown] = cluster.ours("admin", "message", "by-id", "orders", said["OffsetID"])
+    for name, ours in (
+        ("OffsetID", "offsetMsgId"), ("Topic", "topic"), ("Queue ID", "queueId"), ("Queue Offset", "queueOffset"),
+        ("CommitLog Offset", "phyOffset"), ("Reconsume Times", "reconsumeTimes"), ("Born Host", "bornHost"),
+        ("Store Host", "storeHost"), ("System Flag", "sysFlag"),
+    ):  # fmt: skip
+        assert said[name] == str(shown[ours]), name
+    assert set(said["Properties"].strip("{}").split(", ")) == {
+        f"{key}={value}" for key, value in shown["properties"].items()
+    }
+    said = fields(cluster.printed["by offset"], ":")
+    [shown] = cluster.ours("admin", "message", "by-offset", "orders", "1", "1", "-b", "broker-a")
+    assert said["OffsetID"] == shown["offsetMsgId"]
+
+
+# What changes between two questions, or with the first of a kind.
+MOVING = re.compile(
+    "(?i)tps|time|latency|capacity|distri|runtime|total|today|wait|size|ratio|disk|offset|count|average|timestamp|queue"
+)
+
+
+def test_a_brokers_status_and_settings(cluster: Cluster) -> None:
+    printed = fields(cluster.printed["status"], ":")
+    [shown] = cluster.ours("admin", "broker", "status", "-b", "broker-a")
+    assert printed.keys() == shown["status"].keys()
+    same = [name for name in printed if not MOVING.search(name)]
+    assert "brokerVersionDesc" in same
+    assert {name: printed[name] for name in same} == {name: shown["status"][name].strip() for name in same}
+    printed = fields(cluster.printed["config"], " =  ")
+    [shown] = cluster.ours("admin", "broker", "config", "get", "-b", "broker-a")
+    assert len(printed) > 100
+    assert {name: value.strip() for name, value in shown["config"].items()} == printed
+
+
+def test_changes_of_one_are_seen_by_the_other(cluster: Cluster) -> None:
+    made = "-r 3 -w 5 -p 4 -a +message.type=FIFO".split()
+    [line] = cluster.ours("mqadmin", "updateTopic", "-c", "DefaultCluster", "-t", "madeByUs", *made)
+    assert line["created"]
+    exported = {one["topicName"]: one for one in map(json.loads, _exported(cluster)) if one["kind"] == "topic"}
+    assert exported["madeByUs"] | {"topicName": ""} == exported["madeByJava"] | {"topicName": ""}
+    cluster.ours("admin", "group", "reset", "watchers", "-t", "orders", "--to", "0", "-q", "0", "-b", "broker-a")
+    cluster.ours("admin", "broker", "config", "set", "fileReservedTime=47", "-b", "broker-a")
+    assert fields(cluster.mqadmin("getBrokerConfig -b BROKER"), " =  ")["fileReservedTime"] == "47"
+    cluster.ours("admin", "topic", "perm", "madeByUs", "RW")
+    route = cluster.mqadmin("topicRoute -t madeByUs")
+    assert '"perm":6' in route
+    cluster.ours("admin", "topic", "delete", "madeByUs")
+    assert "madeByUs" not in cluster.mqadmin("topicList").split()
+
+
+def _exported(cluster: Cluster) -> list[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "cluster.jsonl"
+        cluster.ours("admin", "export", str(file))
+        return file.read_bytes().splitlines()
+
+
+def test_the_names_and_letters_are_those_of_the_real_mqadmin(java: None, tmp_path: Path) -> None:
+    names = sorted([*SUBCOMMANDS, *UNSUPPORTED])
+    file = tmp_path / "lines.txt"
+    file.write_text("".join(f"help {name}\n" for name in names))
+    found = run_java("mqadmin", None, str(file), namesrv="127.0.0.1:1", timeout=600, cwd=tmp_path)
+    assert [name for name, line in zip(names, found, strict=True) if "not exist" in line["printed"]] == []
+    unlike = {}
+    for name, line in zip(names, found, strict=True):
+        real = set(re.findall(r"^ *-(\w+),", line["printed"], re.M)) - {"h", "n"}
+        ours = {one.partition("/")[0] for one in SUBCOMMANDS[name].options.split()} if name in SUBCOMMANDS else real
+        if real != ours - {""}:
+            unlike[name] = real ^ (ours - {""})
+    assert unlike == {}
