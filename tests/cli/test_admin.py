@@ -228,6 +228,21 @@ def test_a_message_is_found_in_every_way(admin: Admin, sent: list[Any]) -> None:
     assert [one["queueOffset"] for one in units] == [0, 1]
 
 
+def test_which_groups_have_consumed_a_message(
+    admin: Admin, broker: EmbeddedBroker, sent: list[Any], watchers: str
+) -> None:
+    track = ("message", "track", "orders", sent[0].msg_id, "--json")
+    [line] = of(admin(*track), group=watchers)
+    assert (line["state"], line["queueOffset"], line["consumerOffset"], line["consumed"]) == ("NOT_ONLINE", 0, 2, True)
+    with PushConsumer(broker.namesrv, consumer_group=watchers) as consumer:
+        consumer.subscribe("orders", "TagB")
+        consumer.listen(lambda messages, context: None)
+        consumer.start()
+        [line] = of(admin(*track), group=watchers)
+        assert line["state"] == "CONSUMED_BUT_FILTERED"
+    refused(admin("message", "track", "orders", "0" * 32), 3, "no message")
+
+
 def test_escape_sequences_of_others_do_not_reach_the_terminal(admin: Admin, sent: list[Any]) -> None:
     for words in (("print", "orders"), ("by-id", "orders", sent[3].msg_id)):
         outcome = admin("message", *words)

@@ -192,6 +192,9 @@ def test_messages(cluster: Cluster) -> None:
     assert set(said["Properties"].strip("{}").split(", ")) == {
         f"{key}={value}" for key, value in shown["properties"].items()
     }
+    tracked = cluster.ours("admin", "message", "track", "orders", shown["msgId"])
+    printed = re.findall(r"MessageTrack \[consumerGroup=(\S+), trackType=(\w+),", cluster.printed["by id"])
+    assert [(one["group"], one["state"]) for one in tracked] == printed == [("watchers", "CONSUMED")]
     said = fields(cluster.printed["by offset"], ":")
     [shown] = cluster.ours("admin", "message", "by-offset", "orders", "1", "1", "-b", "broker-a")
     assert said["OffsetID"] == shown["offsetMsgId"]

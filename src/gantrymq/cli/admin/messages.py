@@ -300,6 +300,60 @@ def show_message(session: Session, message: ReceivedMessage) -> None:
 
 
 @admin_command
+def track(session: Session, topic: Topic, msg_id: MessageId) -> None:
+    """Show for each group of a topic whether it has consumed a message.
+
+    The state is RocketMQ's: CONSUMED, CONSUMED_BUT_FILTERED, NOT_CONSUME_YET,
+    CONSUME_BROADCASTING, PULL (a client that decides itself) or NOT_ONLINE. The
+    committed offset also tells of groups without members and of pulling ones.
+
+    Examples of use:
+
+        gantrymq admin message track orders 7F00000100002A9F0000000000000000
+    """
+    message = session.admin.view_message(topic, msg_id)
+    host = str(message.store_host)
+    names = {one.name for one in session.brokers() if one.address == host}
+    rows = [_track(session, message, group, names) for group in session.admin.topic_consumers(topic)]
+    columns = {
+        "group": "group", "state": "state", "queueOffset": ">offset", "consumerOffset": ">committed",
+        "consumed": "consumed",
+    }  # fmt: skip
+    session.rows(rows, columns, none=f"no group has consumed {topic}")
+
+
+def _track(session: Session, message: ReceivedMessage, group: str, names: set[str]) -> dict[str, object]:
+    from gantrymq.cli.admin.clients import connected
+    from gantrymq.errors import GantrymqError
+
+    committed = None
+    try:
+        stats = session.admin.consume_stats(group, message.topic)
+        places = [queue for queue in stats if queue.queue_id == message.queue_id and queue.broker_name in names]
+        committed = max((stats[queue].consumer_offset for queue in places), default=None)
+    except GantrymqError as error:
+        session.missing(group, error)
+    consumed = None if committed is None else committed > message.queue_offset
+    members = connected(session, group)
+    state = "NOT_ONLINE"
+    if members is not None:
+        wanted = members.subscription_table.get(message.topic)
+        tags = set(wanted.tags_set) if wanted else set()
+        if members.consume_type != "CONSUME_PASSIVELY":
+            state = "PULL"
+        elif members.message_model == "BROADCASTING":
+            state = "CONSUME_BROADCASTING"
+        elif not consumed:
+            state = "NOT_CONSUME_YET"
+        else:
+            state = "CONSUMED" if not tags or message.tags in tags else "CONSUMED_BUT_FILTERED"
+    return {
+        "topic": message.topic, "msgId": message.msg_id, "group": group, "state": state,
+        "queueOffset": message.queue_offset, "consumerOffset": committed, "consumed": consumed,
+    }  # fmt: skip
+
+
+@admin_command
 def units(
     session: Session,
     topic: Topic,
