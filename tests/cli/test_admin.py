@@ -13,6 +13,7 @@ from cli_cases import Outcome, Run, start
 
 from gantrymq import AdminClient, ConsumeFromWhere, EmbeddedBroker, Message, Producer, PushConsumer
 from gantrymq.client.calls import Call, accepted
+from gantrymq.format.trace import TraceRecord, TraceType, encode_traces
 from gantrymq.remoting.bodies.topic import (
     DataVersion,
     RegisterBrokerBody,
@@ -241,6 +242,33 @@ def test_which_groups_have_consumed_a_message(
         [line] = of(admin(*track), group=watchers)
         assert line["state"] == "CONSUMED_BUT_FILTERED"
     refused(admin("message", "track", "orders", "0" * 32), 3, "no message")
+
+
+def test_the_trace_of_a_message(admin: Admin, broker: EmbeddedBroker) -> None:
+    broker.create_topic("traces", 1)
+    one, other = "AC110001" * 4, "AC110002" * 4
+    records = [
+        TraceRecord(
+            TraceType.SUB_AFTER, 3000, group="readers", msg_id=one, request_id="r", cost_ms=7, is_success=False
+        ),
+        TraceRecord(TraceType.PUB, 1000, group="shop", topic="orders", msg_id=one, cost_ms=5),
+        TraceRecord(TraceType.PUB, 1000, group="shop", topic="orders", msg_id=other),
+    ]
+    with Producer(broker.namesrv) as producer:
+        producer.send(Message("traces", encode_traces(records).encode(), keys=(one, other)))
+        producer.send(Message("traces", b"Pub\x01odd\x1b[2J\x02", keys=("broken",)))
+    broker.wait_for_messages("traces", 2)
+    lines = of(admin("message", "trace", one, "--trace-topic", "traces", "--json"))
+    assert [(line["type"], line["group"], line["clientHost"], line["costMs"], line["success"]) for line in lines] == [
+        ("Pub", "shop", "127.0.0.1", 5, True),
+        ("SubAfter", "readers", "127.0.0.1", 7, False),
+    ]
+    assert "readers" in admin("message", "trace", one, "--trace-topic", "traces").text
+    outcome = admin("message", "trace", "broken", "--trace-topic", "traces")
+    assert outcome.code == 1
+    assert "a part that is no record" in outcome.err
+    assert "has no record of message broken" in outcome.err
+    assert "\x1b" not in outcome.err
 
 
 def test_escape_sequences_of_others_do_not_reach_the_terminal(admin: Admin, sent: list[Any]) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from gantrymq import EmbeddedBroker
 from gantrymq.cli.admin.mqadmin import SUBCOMMANDS, UNSUPPORTED
+from gantrymq.format.trace import TraceRecord, TraceType, encode_traces
 
 from .client_cases import SETTINGS
 from .java import run_java
@@ -198,6 +199,35 @@ def test_messages(cluster: Cluster) -> None:
     said = fields(cluster.printed["by offset"], ":")
     [shown] = cluster.ours("admin", "message", "by-offset", "orders", "1", "1", "-b", "broker-a")
     assert said["OffsetID"] == shown["offsetMsgId"]
+
+
+def test_a_trace(cluster: Cluster) -> None:
+    msg_id = "AC110001" * 4
+    records = [
+        TraceRecord(
+            TraceType.PUB, 1000, group="shop", topic="orders", msg_id=msg_id, cost_ms=5, store_host="1.2.3.4:5"
+        ),
+        TraceRecord(TraceType.SUB_BEFORE, 2000, group="readers", msg_id=msg_id, request_id="r"),
+        TraceRecord(TraceType.SUB_AFTER, 3000, group="readers", msg_id=msg_id, request_id="r", cost_ms=7),
+    ]
+    cluster.ours("admin", "topic", "create", "traces", "--queues", "1")
+    cluster.ours("admin", "message", "send", "traces", encode_traces(records), "-k", msg_id)
+    time.sleep(1)  # the real broker indexes after it has acknowledged
+    printed = cluster.mqadmin(f"queryMsgTraceById -i {msg_id} -t traces")
+    rows = re.findall(r"^(Pub|Sub) +(\S+) +(\S+) +\S+ \S+ +(\d+)ms +(\w+)", printed, re.M)
+    found = [one for one in cluster.ours("admin", "message", "trace", msg_id, "--trace-topic", "traces")
+             if one["type"] != "SubBefore"]  # fmt: skip
+    assert rows == [
+        (
+            one["type"][:3],
+            one["group"],
+            one["clientHost"],
+            str(one["costMs"]),
+            "success" if one["success"] else "failed",
+        )
+        for one in found
+    ]
+    assert [row[0] for row in rows] == ["Pub", "Sub"]
 
 
 # What changes between two questions, or with the first of a kind.

@@ -43,6 +43,7 @@ COMMANDS = {
     "message by-key": ("messages", "by_key"),
     "message by-unique-key": ("messages", "by_unique_key"),
     "message by-offset": ("messages", "by_offset"),
+    "message trace": ("trace", "trace"),
     "message track": ("messages", "track"),
     "message print": ("messages", "print_messages"),
     "message units": ("messages", "units"),

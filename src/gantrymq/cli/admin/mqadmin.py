@@ -99,6 +99,10 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         "message by-offset",
         "t/topic=:1 b/brokerName=:--broker i/queueId=:2 o/offset=:3 f/bodyFormat=:. r/routeTopic=:!",
     ),
+    "queryMsgTraceById": Subcommand(
+        "message trace",
+        "i/msgId=:1 t/traceTopic=:--trace-topic b/beginTimestamp=:@--begin e/endTimestamp=:@--end c/maxNum=:--max",
+    ),
     "printMsg": Subcommand(
         "message print",
         "t/topic=:1 s/subExpression=:--tag b/beginTimestamp=:@--begin e/endTimestamp=:@--end c/charsetName=:."
@@ -192,7 +196,6 @@ UNSUPPORTED = {
     **dict.fromkeys(("getBrokerLiteInfo", "getParentTopicInfo", "getLiteTopicInfo"), _LITE),
     **dict.fromkeys(("getLiteClientInfo", "getLiteGroupInfo", "triggerLiteDispatch"), _LITE),
     **dict.fromkeys(("updateStaticTopic", "remappingStaticTopic"), _STATIC),
-    "queryMsgTraceById": "a decoder of traces; `gantrymq admin message print RMQ_SYS_TRACE_TOPIC` shows them raw",
     "resetMasterFlushOffset": "a slave (request 908)",
     "startMonitoring": "a process that stays; `gantrymq admin group progress --watch 10` shows the same",
     "exportMetrics": "nothing more; `gantrymq admin cluster --json` and `gantrymq admin stats --json` have the figures",
