@@ -324,7 +324,7 @@ def track(session: Session, topic: Topic, msg_id: MessageId) -> None:
 
 def _track(session: Session, message: ReceivedMessage, group: str, names: set[str]) -> dict[str, object]:
     from gantrymq.cli.admin.clients import connected
-    from gantrymq.errors import GantrymqError
+    from gantrymq.errors import GantrymqError, MQClientError
 
     committed = None
     try:
@@ -334,7 +334,10 @@ def _track(session: Session, message: ReceivedMessage, group: str, names: set[st
     except GantrymqError as error:
         session.missing(group, error)
     consumed = None if committed is None else committed > message.queue_offset
-    members = connected(session, group)
+    try:
+        members = connected(session, group)
+    except MQClientError:
+        members = None  # a group that has offsets alone, as after `group clone`
     state = "NOT_ONLINE"
     if members is not None:
         wanted = members.subscription_table.get(message.topic)
