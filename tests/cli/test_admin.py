@@ -191,11 +191,18 @@ def test_how_far_a_group_is_and_a_reset(admin: Admin, watchers: str) -> None:
         2,
         2,
     ]
+    assert [one["offset"] for one in of(admin(*reset, 1, "--json"))] == [1, 1]
+    assert positions() == [(0, 1, 1), (1, 1, 1)]
+    assert [one["offset"] for one in of(admin(*reset, 0, "-q", 1, "--json"))] == [0]
+    assert positions() == [(0, 1, 1), (1, 0, 2)]
+    assert [one["offset"] for one in of(admin(*reset, 99, "-b", "broker-a", "--json"))] == [2, 2]  # not behind the end
+    assert [one["offset"] for one in of(admin(*reset, 2_000_000_000_000, "-q", 0, "--json"))] == [2]
     assert of(admin(*reset, "2999-01-01", "--json"))
     assert positions() == [(0, 2, 0), (1, 2, 0)]
     assert of(admin("group", "clone", watchers, "copied", "-t", "orders", "--offline", "--json"))
     refused(admin(*reset, 99, "-q", 0), 2, "offset 99 is not within 0 to 2 of queue 0")
     refused(admin(*reset, "earliest", "-q", 9), 3, "orders has no queue 9", "topic status")
+    refused(admin(*reset, 1, "--only-back"), 2, "--only-back needs a time")
     refused(admin(*reset, "sometime"), 2, "'sometime' is not milliseconds")
     refused(admin("group", "reset", "misspelt", "-t", "orders", "--to", "latest"), 3, "there is no group misspelt")
     refused(admin("group", "reset", watchers, "-t", "nowhere", "--to", "latest"), 3, "there is no topic nowhere")

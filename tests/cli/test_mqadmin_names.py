@@ -72,8 +72,8 @@ def test_all_names_of_mqadmin_are_there() -> None:
         ("deleteSubGroup -b a:1 -g g -r true", "group delete --broker=a:1 --remove-offset g"),
         ("deleteSubGroup -b a:1 -g g -r false", "group delete --broker=a:1 g"),
         ("updateBrokerConfig -c C -k key -v 1", "broker config set --cluster=C key=1"),
-        ("resetOffsetByTime -g g -t t -s 5", "group reset --topic=t --to=5 g"),
-        ("resetOffsetByTime -g g -t t -s 5 -f false", "group reset --topic=t --to=5 --only-back g"),
+        ("resetOffsetByTime -g g -t t -s 5000", "group reset --topic=t --to=1970-01-01T00:00:05+00:00 g"),
+        ("resetOffsetByTime -g g -t t -s -1 -f false", "group reset --topic=t --to=latest --only-back g"),
         (
             "resetOffsetByTime -g g -t t -s 0 -b a:1 -q 0 -o 7",
             "group reset --topic=t --broker=a:1 --queue=0 g --to=7",

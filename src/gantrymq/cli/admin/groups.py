@@ -17,7 +17,7 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.
 OneTopic = Annotated[str | None, typer.Option("-t", "--topic", metavar="TOPIC", help="Only this topic.")]
 Switch = Annotated[bool | None, typer.Option(show_default=False)]
 
-_EARLIEST, _LATEST = "earliest", "latest"
+_FIRST_TIME_MS = 100_000_000_000  # in 1973: a smaller number is an offset
 
 
 @admin_command
@@ -289,9 +289,7 @@ def group_reset(
     topic: Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="The topic.", show_default=False)],
     to: Annotated[
         str,
-        typer.Option(
-            "--to", metavar="WHERE", help="earliest, latest, a TIME, or an offset with --queue.", show_default=False
-        ),
+        typer.Option("--to", metavar="WHERE", help="earliest, latest, a TIME, or an OFFSET.", show_default=False),
     ],
     broker: Broker = None,
     queue: Annotated[int | None, typer.Option("-q", "--queue", metavar="Q", min=0, help="Only this queue.")] = None,
@@ -299,9 +297,10 @@ def group_reset(
 ) -> None:
     """Move a group to another place of a topic. Connected consumers follow.
 
-    A TIME is milliseconds since 1970 or ISO 8601; the group goes to the first
-    message stored then or later. An offset needs --queue and, if several
-    brokers have the topic, --broker.
+    A TIME is ISO 8601, or milliseconds since 1970; the group goes to the first
+    message stored then or later. A number below 100000000000 is an OFFSET, in
+    every queue, at most its end and at least its begin. With --queue it must be
+    within the queue; if several brokers have that queue, give --broker too.
 
     Examples of use:
 
@@ -312,11 +311,15 @@ def group_reset(
     # A reset of a misspelt name would write offsets for a group that nothing uses.
     names = {data.broker_name for data in session.admin.topic_route(topic).broker_datas}
     require_group(session, group, [one for one in session.masters() if one.name in names])
-    if queue is not None:
-        moved = _reset_queue(session, group, topic, to, broker, queue)
-    else:
-        require(broker is None, "--broker needs --queue; without both all queues are reset")
+    is_offset = to.isascii() and to.isdecimal() and int(to) < _FIRST_TIME_MS
+    if queue is None and broker is None and not is_offset:
         moved = session.admin.reset_offset_by_time(group, topic, _moment(to), force=not only_back)
+    else:
+        require(not only_back, "--only-back needs a time, and all queues")
+        targets = _targets(session, topic, to, broker, queue, is_offset=is_offset)
+        for one, offset in targets.items():
+            session.admin.reset_offset_of_queue(group, one, offset)
+        moved = targets
     rows = [
         {"group": group, "topic": topic, "brokerName": one.broker_name, "queueId": one.queue_id, "offset": offset}
         for one, offset in moved.items()
@@ -340,34 +343,38 @@ def _moment(text: str) -> int:
     return moment_ms(text)
 
 
-def _reset_queue(
-    session: Session, group: str, topic: str, to: str, broker: str | None, number: int
+def _targets(
+    session: Session, topic: str, to: str, broker: str | None, number: int | None, *, is_offset: bool
 ) -> dict[MessageQueue, int]:
-    from gantrymq.cli.options import count
+    """The offset to go to, for each queue that is meant. Raises before any queue is moved."""
+    from gantrymq.client.admin.groups import TO_THE_END
     from gantrymq.client.pull_client import PullClient
     from gantrymq.errors import MQClientError
-    from gantrymq.model.message_queue import MessageQueue
 
+    names = {one.name for one in session.brokers(broker)}
+    targets: dict[MessageQueue, int] = {}
     with PullClient(session.config) as client:
-        names = {one.name for one in session.brokers(broker)}
-        queues = [one for one in client.queues(topic) if one.queue_id == number and one.broker_name in names]
-        require(len(queues) < 2, f"{len(queues)} brokers have queue {number} of {topic}; say which with --broker")
+        queues = [one for one in client.queues(topic) if number in (None, one.queue_id) and one.broker_name in names]
         if not queues:
-            raise MQClientError(f"{topic} has no queue {number}; `gantrymq admin topic status {topic}` shows them")
-        one = MessageQueue(topic, queues[0].broker_name, number)
-        least, most = client.min_offset(one), client.max_offset(one)
-        match to.lower():
-            case "earliest":
-                offset = least
-            case "latest":
-                offset = most
-            case _ if "-" in to[1:]:
-                offset = client.search_offset(one, _moment(to))
-            case _:
-                offset = count(to)
-        require(least <= offset <= most, f"offset {offset} is not within {least} to {most} of queue {number}")
-    session.admin.reset_offset_of_queue(group, one, offset)
-    return {one: offset}
+            which = "queue" if number is None else f"queue {number}"
+            raise MQClientError(f"{topic} has no {which} there; `gantrymq admin topic status {topic}` shows its queues")
+        require(
+            number is None or len(queues) == 1,
+            f"{len(queues)} brokers have queue {number} of {topic}; give --broker too",
+        )
+        moment = 0 if is_offset else _moment(to)
+        for one in queues:
+            least, most = client.min_offset(one), client.max_offset(one)
+            if is_offset:
+                wanted = int(to)
+                require(
+                    number is None or least <= wanted <= most,
+                    f"offset {wanted} is not within {least} to {most} of queue {number}",
+                )
+                targets[one] = min(max(wanted, least), most)
+            else:
+                targets[one] = most if moment == TO_THE_END else client.search_offset(one, moment)
+    return targets
 
 
 @admin_command

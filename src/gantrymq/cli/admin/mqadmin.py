@@ -398,9 +398,11 @@ def _reset(given: Mapping[str, str]) -> list[str]:
     if "o" in given and {"b", "q"} <= given.keys():
         options = [one for one in options if one.letter != "s"]
         return ["group", "reset", *_words("resetOffsetByTime", options, given), f"--to={given['o']}"]
-    if "q" in given and _time(given.get("s", "")).isdecimal():  # a bare number would be an offset of the queue
-        moment = datetime.fromtimestamp(int(_time(given["s"])) / 1000, UTC)
-        given = {**given, "s": moment.isoformat()}
+    moment = _time(given.get("s", ""))
+    if moment == "-1":
+        given = {**given, "s": "latest"}
+    elif moment.isdecimal():  # a small number would be an offset
+        given = {**given, "s": datetime.fromtimestamp(int(moment) / 1000, UTC).isoformat()}
     return ["group", "reset", *_words("resetOffsetByTime", options, given)]
 
 

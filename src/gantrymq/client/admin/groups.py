@@ -208,13 +208,20 @@ class GroupAdmin(AdminBase):
     def reset_offset_of_queue(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Move a group to an offset of one queue (resetOffsetByQueueId).
 
-        A 5.x broker gives the offset to connected consumers with their next pull. An older one refuses.
+        A 5.x broker gives the offset to connected consumers with their next pull. An older one refuses; if no consumer
+        is connected, the offset is written instead.
         """
         full = self._full_queue(queue)
         header = ResetOffsetRequestHeader(
             group=self._full(group), topic=full.topic, queue_id=full.queue_id, offset=offset, timestamp=0, is_force=True
         )
-        self._client.call(self._address_of(full), _reset(header))
+        address = self._address_of(full)
+        try:
+            self._client.call(address, _reset(header))
+        except MQBrokerError as error:
+            if error.response_code != ResponseCode.CONSUMER_NOT_ONLINE:
+                raise
+            self._client.call(address, update_offset(header.group, full, offset))
 
     def clone_group_offset(self, source: str, target: str, topic: str, *, is_offline: bool = False) -> None:
         """Give a group the offsets that another has of a topic (cloneGroupOffset)."""
