@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from gantrymq.remoting.codes import version_name
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.namesrv import RegisterBrokerRequestHeader, UnRegisterBrokerRequestHeader
 
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCUMENTED = set(re.findall(r"\w+", "".join((DOCS / page).read_text() for page in ("admin.md", "cli.md"))))
 EVIL = "\x1b[2J\x1b]0;owned\x07"
 Admin = Callable[..., Outcome]
 
@@ -74,8 +77,9 @@ def admin(gantrymq: Run, broker: EmbeddedBroker) -> Admin:
 
 
 def of(outcome: Outcome, **wanted: object) -> list[dict[str, Any]]:
-    """The lines that have these fields, of a command that succeeded."""
+    """The lines that have these fields, of a command that succeeded. The documentation names all fields."""
     assert (outcome.code, outcome.err) == (0, "")
+    assert {name for line in outcome.lines for name in line} <= DOCUMENTED
     return [line for line in outcome.lines if all(line[name] == value for name, value in wanted.items())]
 
 

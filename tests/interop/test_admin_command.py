@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gantrymq import EmbeddedBroker
+from gantrymq import EmbeddedBroker, Message, Producer
 from gantrymq.cli.admin.mqadmin import SUBCOMMANDS, UNSUPPORTED
 from gantrymq.format.trace import TraceRecord, TraceType, encode_traces
 
@@ -56,6 +56,7 @@ BEFORE = [
 class Cluster(NamedTuple):
     """A cluster with a producer and a consumer, what mqadmin printed of it, and both ways to ask it."""
 
+    namesrv: str
     printed: dict[str, str]
     mqadmin: Callable[[str], str]
     ours: Callable[..., list[dict[str, Any]]]
@@ -91,7 +92,7 @@ def cluster(request: pytest.FixtureRequest, java: None) -> Iterator[Cluster]:
             assert time.monotonic() < deadline
         lines = [line.replace("FIRST", words["FIRST"]) for line in LINES.values()]
         printed = dict(zip(LINES, mqadmin(*lines), strict=False))
-        yield Cluster(printed, lambda line: mqadmin(line)[0], ours)
+        yield Cluster(running.namesrv, printed, lambda line: mqadmin(line)[0], ours)
 
 
 def table(printed: str, *, columns: int) -> list[list[str]]:
@@ -255,6 +256,24 @@ def test_changes_of_one_are_seen_by_the_other(cluster: Cluster) -> None:
     assert '"perm":6' in route
     cluster.ours("admin", "topic", "delete", "madeByUs")
     assert "madeByUs" not in cluster.mqadmin("topicList").split()
+
+
+def test_a_dead_letter_goes_to_its_group_again(cluster: Cluster) -> None:
+    cluster.ours("admin", "topic", "create", "%DLQ%watchers", "--queues", "1")
+    with Producer(cluster.namesrv) as producer:
+        letter = Message("%DLQ%watchers", b"dead", keys=("k",), tags="T", properties={"RETRY_TOPIC": "orders"})
+        sent = producer.send(letter)
+    deadline = time.monotonic() + 60
+    while not cluster.ours("admin", "dlq", "list")[0]["messages"]:
+        assert time.monotonic() < deadline
+    [line] = cluster.ours("admin", "dlq", "resend", "watchers", "--id", sent.msg_id)
+    assert (line["status"], line["originTopic"]) == ("SEND_OK", "orders")
+    while not (found := cluster.ours("admin", "group", "progress", "watchers", "-t", "%RETRY%watchers")) or any(
+        one["consumerOffset"] == 0 for one in found
+    ):
+        assert time.monotonic() < deadline, "the consumer of the group has not got it"
+    [again] = cluster.ours("admin", "message", "print", "%RETRY%watchers")
+    assert (again["body"], again["properties"]["RETRY_TOPIC"]) == ("dead", "orders")
 
 
 def _exported(cluster: Cluster) -> list[bytes]:

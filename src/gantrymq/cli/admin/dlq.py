@@ -137,18 +137,28 @@ def dlq_resend(
     """
     chosen = bool(ids) + everything + (begin is not None or end is not None)
     require(chosen == 1, "say which dead letters: --id, --begin and --end, or --all")
-    found = list(read_messages(session, _topic(session, group), begin_ms=begin, end_ms=end))
-    if ids:
-        found = [one for one in found if not {one.msg_id, one.offset_msg_id}.isdisjoint(ids)]
-        for missing in sorted(set(ids) - {name for one in found for name in (one.msg_id, one.offset_msg_id)}):
-            session.finding(f"no dead letter of {group} has the id {missing}")
+    found = read_messages(session, _topic(session, group), begin_ms=begin, end_ms=end)
+    missing = set(ids or ())
     columns = {"msgId": "id", "topic": "to", "originTopic": "of topic", "status": "status", "newMsgId": "new id"}
     none = "" if ids else f"{group} has no such dead letters"
-    session.rows(_resent(session, group, found, topic, dry_run=dry_run), columns, none=none)
+    letters = _with_ids(found, missing) if ids else found
+    session.rows(_resent(session, group, letters, topic, dry_run=dry_run), columns, none=none)
+    for msg_id in sorted(missing):
+        session.finding(f"no dead letter of {group} has the id {msg_id}")
+
+
+def _with_ids(letters: Iterator[ReceivedMessage], missing: set[str]) -> Iterator[ReceivedMessage]:
+    """The messages with one of the ids, which are removed from ``missing`` as they are found."""
+    wanted = frozenset(missing)
+    for letter in letters:
+        names = wanted & {letter.msg_id, letter.offset_msg_id}
+        if names:
+            missing -= names
+            yield letter
 
 
 def _resent(
-    session: Session, group: str, found: list[ReceivedMessage], topic: str | None, *, dry_run: bool
+    session: Session, group: str, found: Iterator[ReceivedMessage], topic: str | None, *, dry_run: bool
 ) -> Iterator[dict[str, object]]:
     from contextlib import nullcontext
 
@@ -158,7 +168,7 @@ def _resent(
     from gantrymq.model.message import PROPERTY_RETRY_TOPIC
 
     target = retry_topic(group) if topic is None else topic
-    with nullcontext() if dry_run or not found else Producer(session.producer_config()) as producer:
+    with nullcontext() if dry_run else Producer(session.producer_config()) as producer:
         for letter in found:
             origin = letter.properties.get(PROPERTY_RETRY_TOPIC)
             row = {"msgId": letter.msg_id, "topic": target, "originTopic": origin}
