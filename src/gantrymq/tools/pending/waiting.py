@@ -88,7 +88,7 @@ class WaitingTopics:
         return self._committed.get((group, queue.topic, queue.queue_id), -1)
 
     def of_queue(self, queue: ConsumeQueue, begin: int, step: str) -> Iterator[Waiting]:
-        """The readable records of a queue from the offset ``begin`` on. Records before the begin of the log are left out."""
+        """The readable records of a queue from the offset ``begin`` on, without those before the begin of the log."""
         begin = offset = min(max(begin, queue.min_offset), queue.max_offset)
         while offset < queue.max_offset:
             units = queue.entries(offset, min(queue.max_offset - offset, MOST_AT_ONCE))
