@@ -46,6 +46,7 @@ from gantrymq.broker.processors.clients import ClientManageProcessor
 from gantrymq.broker.processors.end_transaction import EndTransactionProcessor
 from gantrymq.broker.processors.notification import NotificationProcessor
 from gantrymq.broker.processors.offsets import ConsumerManageProcessor, QueueOffsetProcessor
+from gantrymq.broker.processors.peek import PeekMessageProcessor
 from gantrymq.broker.processors.pop import PopMessageProcessor
 from gantrymq.broker.processors.pull import PullMessageProcessor
 from gantrymq.broker.processors.query import QueryMessageProcessor
@@ -113,7 +114,6 @@ _ANSWERS = {
 }
 # Always rejected. The permissions are those that the requests need where POP is on.
 _POP: dict[RequestCode, type[CommandHeader]] = {
-    RequestCode.PEEK_MESSAGE: PeekMessageRequestHeader,
     RequestCode.POP_LITE_MESSAGE: PopLiteMessageRequestHeader,
 }
 _BODIES = {
@@ -477,9 +477,20 @@ def _pops(context: BrokerContext) -> dict[int, Route]:
         waiting.pops,
         waiting.notifications,
     )
+    peeks = PeekMessageProcessor(
+        context.config,
+        context.store,
+        context.topics,
+        context.offsets,
+        context.stats,
+        context.store_stats,
+        pop.checks,
+        pop.buffer,
+    )
     queue = ("topic",)
     caught_up = DispatchCatchUp(context.store)  # a pop finds what was acknowledged to a producer before
     return {
+        RequestCode.PEEK_MESSAGE: Route(caught_up.before(peeks.peek), consume(PeekMessageRequestHeader, topics=queue)),
         RequestCode.POP_MESSAGE: Route(caught_up.before(pops.pop), consume(PopMessageRequestHeader, topics=queue)),
         RequestCode.ACK_MESSAGE: Route(acks.ack, popped(AckMessageRequestHeader)),
         RequestCode.BATCH_ACK_MESSAGE: Route(acks.batch_ack, BATCH_ACK_MESSAGE),
