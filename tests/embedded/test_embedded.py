@@ -25,6 +25,7 @@ from gantrymq import (
     MessageStore,
     Producer,
     PushConsumer,
+    SimpleConsumer,
     StoreReader,
 )
 from gantrymq.client.consumer.received import ReceivedMessage
@@ -409,6 +410,19 @@ def test_timer_messages_come_when_the_clock_is_moved(broker: EmbeddedBroker) -> 
     broker.restart()
     broker.clock.advance(2 * 86_400_000)
     assert sorted(one.body for one in broker.wait_for_messages("later", 2)) == [b"in a day", b"in three days"]
+
+
+def test_an_invisible_time_ends_when_the_clock_is_moved(broker: EmbeddedBroker) -> None:
+    send(broker, "orders", b"one")
+    with SimpleConsumer(
+        broker.namesrv, consumer_group="shop", consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    ) as consumer:
+        consumer.subscribe("orders")
+        [message] = consumer.receive(invisible_ms=3_600_000)
+        broker.clock.advance(3_610_000)
+        [again] = consumer.receive(timeout_ms=60_000)
+        assert (again.body, again.reconsume_times) == (message.body, 1)
+        consumer.ack(again)
 
 
 @pytest.mark.parametrize(("by_ms", "error"), [(0.5, TypeError), (10**18, ValueError), (-(10**13), ValueError)])

@@ -1,4 +1,4 @@
-"""Our simple consumer at the real broker: receiving, acknowledging, redelivery, filters, order, dead letters."""
+"""Our simple consumer at the real broker and at ours: acknowledgements, redelivery, filters, order, dead letters."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from gantrymq import (
     AsyncSimpleConsumer,
     ConsumeFromWhere,
+    EmbeddedBroker,
     Message,
     MQBrokerError,
     MQClientError,
@@ -22,7 +23,6 @@ from gantrymq import (
 )
 from gantrymq.model.receipt_handle import parse_receipt_handle
 
-from .java import java_available
 from .java_cluster import JavaCluster
 from .test_pull_client import everything
 
@@ -33,17 +33,22 @@ HIDDEN_MS = 2_000
 SECONDS = 90
 
 
-@pytest.fixture(scope="module")
-def cluster(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaCluster]:
-    """The real broker with timers, which POP needs, and SQL92."""
-    assert java_available() is None
+Cluster = JavaCluster | EmbeddedBroker
+
+
+@pytest.fixture(scope="module", params=["java", "ours"])
+def cluster(request: pytest.FixtureRequest, java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The real broker and ours, with timers, which POP needs, and SQL92."""
     settings = {"timerWheelEnable": True, "enablePropertyFilter": True}
-    with JavaCluster(tmp_path_factory.mktemp("pop") / "store", settings) as running:
+    store = tmp_path_factory.mktemp("pop") / "store"
+    of: Cluster
+    of = JavaCluster(store, settings) if request.param == "java" else EmbeddedBroker(store, settings=settings)
+    with of as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def producer(cluster: JavaCluster) -> Iterator[Producer]:
+def producer(cluster: Cluster) -> Iterator[Producer]:
     with Producer(cluster.namesrv, send_msg_timeout_ms=20_000) as made:
         yield made
 
@@ -65,7 +70,7 @@ def gathered(consumer: SimpleConsumer, count: int, **receive: Any) -> list[Recei
     return got
 
 
-def test_what_is_acknowledged_does_not_come_again_and_the_rest_does(cluster: JavaCluster, producer: Producer) -> None:
+def test_what_is_acknowledged_does_not_come_again_and_the_rest_does(cluster: Cluster, producer: Producer) -> None:
     bodies = send(producer, "PopAcks", 40)
     with SimpleConsumer(cluster.namesrv, consumer_group="pop-acks", **FIRST) as consumer:
         consumer.subscribe("PopAcks")
@@ -81,7 +86,7 @@ def test_what_is_acknowledged_does_not_come_again_and_the_rest_does(cluster: Jav
         assert consumer.receive(timeout_ms=2 * HIDDEN_MS) == []
 
 
-def test_a_changed_invisible_time_counts_and_gives_a_new_handle(cluster: JavaCluster, producer: Producer) -> None:
+def test_a_changed_invisible_time_counts_and_gives_a_new_handle(cluster: Cluster, producer: Producer) -> None:
     send(producer, "PopChanged", 1)
     with SimpleConsumer(cluster.namesrv, consumer_group="pop-changed", **FIRST) as consumer:
         consumer.subscribe("PopChanged")
@@ -99,7 +104,7 @@ def test_a_changed_invisible_time_counts_and_gives_a_new_handle(cluster: JavaClu
         assert consumer.receive(timeout_ms=5_000) == []
 
 
-def test_a_message_of_another_tag_is_not_received(cluster: JavaCluster, producer: Producer) -> None:
+def test_a_message_of_another_tag_is_not_received(cluster: Cluster, producer: Producer) -> None:
     # "AaAa" and "BBBB" have the same hash, so the broker delivers both to a subscription of one.
     for tag in ("AaAa", "BBBB", "C"):
         send(producer, "PopTags", 3, tags=tag)
@@ -112,7 +117,7 @@ def test_a_message_of_another_tag_is_not_received(cluster: JavaCluster, producer
         assert consumer.receive(timeout_ms=3 * HIDDEN_MS) == []  # the others are acknowledged
 
 
-def test_an_sql_filter(cluster: JavaCluster, producer: Producer) -> None:
+def test_an_sql_filter(cluster: Cluster, producer: Producer) -> None:
     for number in range(4):
         producer.send(Message("PopSql", b"%d" % number, properties={"n": str(number)}))
     with SimpleConsumer(cluster.namesrv, consumer_group="pop-sql", **FIRST) as consumer:
@@ -123,7 +128,7 @@ def test_an_sql_filter(cluster: JavaCluster, producer: Producer) -> None:
             consumer.subscribe("PopSql", "n >", "SQL92")
 
 
-def test_two_members_and_two_topics(cluster: JavaCluster, producer: Producer) -> None:
+def test_two_members_and_two_topics(cluster: Cluster, producer: Producer) -> None:
     bodies = send(producer, "PopOne", 30) + send(producer, "PopTwo", 30)
     with (
         SimpleConsumer(cluster.namesrv, consumer_group="pop-two", **FIRST) as first,
@@ -150,9 +155,7 @@ def test_two_members_and_two_topics(cluster: JavaCluster, producer: Producer) ->
             first.ack(message)
 
 
-def test_a_message_that_fails_again_and_again_goes_to_the_dead_letters(
-    cluster: JavaCluster, producer: Producer
-) -> None:
+def test_a_message_that_fails_again_and_again_goes_to_the_dead_letters(cluster: Cluster, producer: Producer) -> None:
     [body] = send(producer, "PopDead", 1)
     config = {"consumer_group": "pop-dead", "invisible_duration_ms": HIDDEN_MS, "max_reconsume_times": 1, **FIRST}
     with SimpleConsumer(cluster.namesrv, **config) as consumer:
@@ -175,7 +178,7 @@ def _bodies(client: PullClient, topic: str) -> list[bytes]:
         return []
 
 
-def test_in_order_a_queue_is_delivered_one_batch_at_a_time(cluster: JavaCluster, producer: Producer) -> None:
+def test_in_order_a_queue_is_delivered_one_batch_at_a_time(cluster: Cluster, producer: Producer) -> None:
     for number in range(6):
         producer.send(Message("PopOrder", b"%d" % number), lambda queues: queues[0])
     config = {"consumer_group": "pop-order", "consume_orderly": True, "invisible_duration_ms": 3_000, **FIRST}
@@ -201,7 +204,7 @@ def test_in_order_a_queue_is_delivered_one_batch_at_a_time(cluster: JavaCluster,
         assert shown == [(b"3", 0), (b"4", 0)]
 
 
-def test_async_iteration_in_a_namespace(cluster: JavaCluster) -> None:
+def test_async_iteration_in_a_namespace(cluster: Cluster) -> None:
     async def run() -> list[bytes]:
         got = []
         config = {"consumer_group": "pop-async", "namespace": "NS1", **FIRST}
@@ -220,7 +223,7 @@ def test_async_iteration_in_a_namespace(cluster: JavaCluster) -> None:
     assert sorted(asyncio.run(run())) == sorted(bodies)
 
 
-def test_a_forged_handle_is_refused_at_both_ends(cluster: JavaCluster, producer: Producer) -> None:
+def test_a_forged_handle_is_refused_at_both_ends(cluster: Cluster, producer: Producer) -> None:
     send(producer, "PopForged", 1)
     with SimpleConsumer(cluster.namesrv, consumer_group="pop-forged", **FIRST) as consumer:
         consumer.subscribe("PopForged")
