@@ -1,4 +1,4 @@
-"""Our push consumer where the real broker assigns its queues, to be popped."""
+"""Our push consumer where the real broker, or ours, assigns its queues, to be popped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from gantrymq import ConsumeConcurrentlyStatus, ConsumeFromWhere, Message, Producer, PushConsumer, ReceivedMessage
+from gantrymq import (
+    ConsumeConcurrentlyStatus,
+    ConsumeFromWhere,
+    EmbeddedBroker,
+    Message,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+)
 
 from .java_cluster import JavaCluster
 
@@ -19,7 +27,8 @@ pytestmark = pytest.mark.slow
 COUNT, SECONDS = 60, 90
 
 
-def test_two_members_pop_a_topic_and_failed_messages_come_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("broker", ["java", "ours"])
+def test_two_members_pop_a_topic_and_failed_messages_come_again(tmp_path: Path, broker: str) -> None:
     lock, got, members = threading.Lock(), list[bytes](), set[str]()
 
     def consumer(namesrv: str, name: str) -> PushConsumer:
@@ -41,7 +50,8 @@ def test_two_members_pop_a_topic_and_failed_messages_come_again(tmp_path: Path) 
         return made
 
     settings = {"timerWheelEnable": True, "defaultMessageRequestMode": "POP"}
-    with JavaCluster(tmp_path / "store", settings) as cluster:
+    store = tmp_path / "store"
+    with JavaCluster(store, settings) if broker == "java" else EmbeddedBroker(store, settings=settings) as cluster:
         bodies = [b"%d" % number for number in range(COUNT)]
         with Producer(cluster.namesrv, send_msg_timeout_ms=20_000) as producer:
             for body in bodies[:4]:  # makes the topic
