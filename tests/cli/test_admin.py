@@ -399,12 +399,10 @@ def test_no_permission_and_no_cluster(gantrymq: Run, tmp_path: Path) -> None:
         refused(gantrymq("admin", "broker", "status", *named), 3, "--access-key and --secret-key")
         keys = ("--access-key", "operator", "--secret-key", "secret-1")
         assert of(gantrymq("admin", "broker", "status", *named, *keys, "--json"))
-        profile = tmp_path / "profile.conf"
-        profile.write_text(f"namesrvAddr={broker.namesrv}\naccessKey=operator\nsecretKey=secret-1\n")
-        profile.chmod(0o600)
-        assert of(gantrymq("admin", "broker", "status", "--profile", profile, "--json"))
-        profile.write_text(f"namesrvAddr={broker.namesrv}\naccessKey=operator\nsecretKey=wrong\n")
-        refused(gantrymq("admin", "broker", "status", "--profile", profile), 3, "--secret-key")
+        wrong = ("--access-key", "operator", "--secret-key", "wrong")
+        refused(gantrymq("admin", "broker", "status", *named, *wrong), 3, "--secret-key")
+        assert of(gantrymq("admin", "cluster", *named, *keys, "--tls", "--json"))
+        refused(gantrymq("admin", "cluster", *named, "--tls-trust", accounts), 2, "tls.client.trustCertPath")
     refused(
         gantrymq("admin", "cluster", "-n", "127.0.0.1:1"), 3, "no name server answers", "is -n (NAMESRV_ADDR) right"
     )
@@ -413,25 +411,20 @@ def test_no_permission_and_no_cluster(gantrymq: Run, tmp_path: Path) -> None:
 def test_where_the_connection_comes_from(
     gantrymq: Run, broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As for produce and consume, whose tests have all cases."""
     for name in ("NAMESRV_ADDR", "GANTRYMQ_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    refused(gantrymq("admin", "cluster"), 2, "give -n HOST:PORT, set NAMESRV_ADDR, or name a --profile")
-    (tmp_path / "gantrymq").mkdir()
-    profile = tmp_path / "gantrymq" / "profile.conf"
-    profile.write_text(f"namesrvAddr={broker.namesrv}\n")
+    refused(gantrymq("admin", "cluster"), 2, "no name server: give -n HOST:PORT, set NAMESRV_ADDR")
+    monkeypatch.setenv("NAMESRV_ADDR", broker.namesrv)
     assert of(gantrymq("admin", "cluster", "--json"))
-    monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:1")  # before the profile that nobody named, behind one that is named
+    monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:1")
     assert gantrymq("admin", "cluster").code == 3
-    assert of(gantrymq("admin", "cluster", "--profile", profile, "--json"))
-    assert of(gantrymq("admin", "cluster", "--set", f"namesrvAddr={broker.namesrv}", "--json"))
-    refused(gantrymq("admin", "cluster", "--set", "noSuchKey=1"), 2, "noSuchKey")
-    profile.write_text(f"namesrvAddr={broker.namesrv}\nsecretKey=x\naccessKey=y\nodd=1\n")
-    profile.chmod(0o644)
-    outcome = gantrymq("admin", "topic", "list", "--profile", profile, "--json")
-    assert outcome.code == 0
-    assert "odd is no key of a client" in outcome.err
-    assert f"chmod 600 {profile}" in outcome.err
+    (tmp_path / "gantrymq").mkdir()
+    (tmp_path / "gantrymq" / "profile.toml").write_text(f'[profile.test]\nnamesrv = "{broker.namesrv}"\n')
+    assert of(gantrymq("admin", "cluster", "--profile", "test", "--json"))
+    assert of(gantrymq("admin", "cluster", "--profile", "test", "-X", "mqClientApiTimeout=9000", "--json"))
+    refused(gantrymq("admin", "cluster", "--profile", "test", "-X", "noSuchKey=1"), 2, "noSuchKey")
 
 
 def test_ctrl_c_ends_a_watch_cleanly(broker: EmbeddedBroker) -> None:

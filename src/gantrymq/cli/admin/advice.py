@@ -18,7 +18,7 @@ def advised(error: GantrymqError) -> str:
         case NoRouteError():
             return _unknown(str(error))
         case RemotingTimeoutError():
-            return f"{error}; --set mqClientApiTimeout=MS waits longer"
+            return f"{error}; -X mqClientApiTimeout=MS waits longer"
         case RemotingConnectError() if str(error).startswith("no name server"):
             return f"{error}; is -n (NAMESRV_ADDR) right, and does the name server need --tls?"
         case RemotingConnectError():

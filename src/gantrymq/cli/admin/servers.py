@@ -307,58 +307,58 @@ def ha(session: Session, broker: Broker = None, cluster: Cluster = None) -> None
 
 
 @admin_command
-def kv_get(session: Session, namespace: Namespace, key: Key) -> None:
+def kv_get(session: Session, space: Namespace, key: Key) -> None:
     """Show a value stored at the name servers. The exit code is 1 if there is none.
 
     Examples of use:
 
         gantrymq admin kv get ORDER_TOPIC_CONFIG orders
     """
-    value = session.admin.kv_config(namespace, key)
+    value = session.admin.kv_config(space, key)
     if value is None:
-        session.finding(f"there is no key {key} in {namespace}; `gantrymq admin kv list {namespace}` shows the keys")
+        session.finding(f"there is no key {key} in {space}; `gantrymq admin kv list {space}` shows the keys")
     else:
-        session.rows([{"namespace": namespace, "key": key, "value": value}], _KV_COLUMNS)
+        session.rows([{"namespace": space, "key": key, "value": value}], _KV_COLUMNS)
 
 
 _KV_COLUMNS = {"namespace": "namespace", "key": "key", "value": "value"}
 
 
 @admin_command
-def kv_list(session: Session, namespace: Namespace) -> None:
+def kv_list(session: Session, space: Namespace) -> None:
     """Show all values of a namespace at the name servers.
 
     Examples of use:
 
         gantrymq admin kv list ORDER_TOPIC_CONFIG
     """
-    found = sorted(session.admin.kv_configs(namespace).items())
-    rows = [{"namespace": namespace, "key": key, "value": value} for key, value in found]
-    session.rows(rows, _KV_COLUMNS, none=f"there is no key in {namespace}")
+    found = sorted(session.admin.kv_configs(space).items())
+    rows = [{"namespace": space, "key": key, "value": value} for key, value in found]
+    session.rows(rows, _KV_COLUMNS, none=f"there is no key in {space}")
 
 
 @admin_command
-def kv_put(session: Session, namespace: Namespace, key: Key, value: Value) -> None:
+def kv_put(session: Session, space: Namespace, key: Key, value: Value) -> None:
     """Store a value at all name servers.
 
     Examples of use:
 
         gantrymq admin kv put ORDER_TOPIC_CONFIG orders broker-a:4
     """
-    session.admin.put_kv_config(namespace, key, value)
-    session.rows([{"namespace": namespace, "key": key, "value": value}], _KV_COLUMNS)
+    session.admin.put_kv_config(space, key, value)
+    session.rows([{"namespace": space, "key": key, "value": value}], _KV_COLUMNS)
 
 
 @admin_command
-def kv_delete(session: Session, namespace: Namespace, key: Key) -> None:
+def kv_delete(session: Session, space: Namespace, key: Key) -> None:
     """Delete a value at all name servers. Deleting what is not there is no error.
 
     Examples of use:
 
         gantrymq admin kv delete ORDER_TOPIC_CONFIG orders
     """
-    session.admin.delete_kv_config(namespace, key)
-    session.rows([{"namespace": namespace, "key": key, "value": None}], _KV_COLUMNS)
+    session.admin.delete_kv_config(space, key)
+    session.rows([{"namespace": space, "key": key, "value": None}], _KV_COLUMNS)
 
 
 @admin_command

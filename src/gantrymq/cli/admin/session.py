@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple, TypeVar
 
 import typer
 
-from gantrymq.cli.admin import connection
 from gantrymq.cli.admin.advice import advised
+from gantrymq.cli.client_keys import ClientKeys, read_client_keys
+from gantrymq.cli.connection import Connection, client_warnings, connection_parameters
 from gantrymq.cli.options import AsJson
 from gantrymq.cli.terminal import DONE, FINDINGS, print_error, print_pairs, print_table, time_text, warn
 from gantrymq.errors import GantrymqError, MQClientError
@@ -59,14 +60,9 @@ class Session:
     exit code is then 1.
     """
 
-    def __init__(self, options: connection.ConnectionOptions, *, is_json: bool) -> None:
-        self._options, self.is_json = options, is_json
+    def __init__(self, config: ClientConfig, *, is_json: bool) -> None:
+        self.config, self.is_json = config, is_json
         self.code = DONE
-
-    @cached_property
-    def config(self) -> ClientConfig:
-        """The settings of clients."""
-        return self._options.config()
 
     @cached_property
     def admin(self) -> AdminClient:
@@ -210,50 +206,39 @@ def cell(field: str, value: object) -> str:
     return str(value)
 
 
-_CONNECTION: dict[str, tuple[Any, object]] = {
-    "namesrv": (connection.NameServers, None),
-    "profile": (connection.Profile, None),
-    "access_key": (connection.AccessKey, None),
-    "secret_key": (connection.SecretKey, None),
-    "tls": (connection.Tls, False),
-    "set_": (connection.ClientKeys, None),
-    "json": (AsJson, False),
-}
-
-
 def admin_command(command: Callable[..., None]) -> Callable[..., None]:
     """Make typer's function of ``command(session, …)``."""
-    return _with_options(command, _CONNECTION)
+    return _with_options(command, {})
 
 
 def watched(command: Callable[..., None]) -> Callable[..., None]:
     """Make typer's function of ``command(session, …)``, with ``--watch``. The command must change nothing."""
-    return _with_options(command, {"watch": (Watch, None), **_CONNECTION})
+    return _with_options(command, {"watch": Watch})
 
 
-def _with_options(command: Callable[..., None], added: Mapping[str, tuple[Any, object]]) -> Callable[..., None]:
+def _with_options(command: Callable[..., None], added: Mapping[str, Any]) -> Callable[..., None]:
+    shared = connection_parameters()
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
     keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [
-        *(one.replace(kind=keyword) for one in own),
-        *(
-            inspect.Parameter(name, keyword, default=default, annotation=kind)
-            for name, (kind, default) in added.items()
-        ),
-    ]
+    extra = {name: inspect.Parameter(name, keyword, default=None, annotation=kind) for name, kind in added.items()}
+    extra["client_keys"] = inspect.Parameter("client_keys", keyword, default=None, annotation=ClientKeys)
+    extra["json"] = inspect.Parameter("json", keyword, default=False, annotation=AsJson)
+    parameters = [one.replace(kind=keyword) for one in (*own, *extra.values(), *shared.values())]
 
     @wraps(command)
     def run(**given: Any) -> None:
-        names = [name for name in _CONNECTION if name != "json"]
-        options = connection.ConnectionOptions(**{name: given.pop(name) for name in names})
+        options = {name: given.pop(name) for name in shared}
+        profile = options.pop("profile")
+        config = _client_config(Connection.read(options, profile), given.pop("client_keys"))
         interval_s: float | None = given.pop("watch", None)
-        session = Session(options, is_json=given.pop("json"))
+        session = Session(config, is_json=given.pop("json"))
         try:
-            if interval_s is None:
-                with _advice():
-                    command(session, **given)
-            else:
-                _repeat(session, interval_s, lambda: command(session, **given))
+            with client_warnings():
+                if interval_s is None:
+                    with _advice():
+                        command(session, **given)
+                else:
+                    _repeat(session, interval_s, lambda: command(session, **given))
         finally:
             session.close()
         if session.code:
@@ -262,6 +247,13 @@ def _with_options(command: Callable[..., None], added: Mapping[str, tuple[Any, o
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters}
     return run
+
+
+def _client_config(connection: Connection, client_keys: list[str] | None) -> ClientConfig:
+    from gantrymq.client.settings import ClientConfig
+
+    settings: dict[str, Any] = {**connection.settings, **read_client_keys(ClientConfig, client_keys)}
+    return ClientConfig(connection.name_servers, **settings)
 
 
 @contextmanager
@@ -286,7 +278,6 @@ def _repeat(session: Session, interval_s: float, once: Callable[[], None]) -> No
     import sys
 
     try:
-        session.config  # noqa: B018  a wrong option ends the command
         while True:
             if sys.stdout.isatty() and not session.is_json:
                 print(_CLEAR, end="")
