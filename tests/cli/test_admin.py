@@ -439,6 +439,15 @@ def test_ctrl_c_ends_a_watch_cleanly(broker: EmbeddedBroker) -> None:
     assert (child.returncode, err) == (0, b"")
 
 
+def test_a_watch_ends_with_its_reader_also_while_the_cluster_is_away() -> None:
+    with start("admin", "cluster", "-n", "127.0.0.1:1", "--watch", "0.1") as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        assert b"no name server answers" in child.stderr.readline()
+        child.stdout.close()
+        assert child.wait(timeout=20) == 141
+
+
 def test_a_watch_survives_a_cluster_that_is_away_for_a_while(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

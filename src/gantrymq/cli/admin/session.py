@@ -287,8 +287,23 @@ def _repeat(session: Session, interval_s: float, once: Callable[[], None]) -> No
                 print_error(advised(error))
             sys.stdout.flush()
             time.sleep(interval_s)
+            if _reader_is_gone():  # while the cluster is away nothing is printed that would fail
+                raise BrokenPipeError
     except KeyboardInterrupt:
         session.code = DONE
+
+
+def _reader_is_gone() -> bool:
+    """Whether stdout is a pipe that has no reader any more."""
+    import select
+    import sys
+
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):  # it is no file
+        return False
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def require(condition: object, text: str) -> None:
