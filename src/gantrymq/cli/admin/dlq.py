@@ -202,7 +202,7 @@ def _again(letter: ReceivedMessage, topic: str) -> Message:
 
     if letter.sys_flag & COMPRESSED:
         raise MQClientError("its body cannot be decompressed; `gantrymq admin dlq export` writes it as it is stored")
-    # The broker and the producer set these anew, or they would delay the message or count its old failures.
+    # The broker and the producer set these again; kept, they would delay the message or count its old failures.
     dropped = {
         names.PROPERTY_UNIQ_KEY, names.PROPERTY_CLUSTER, names.PROPERTY_MSG_REGION, names.PROPERTY_TRACE_SWITCH,
         names.PROPERTY_WAIT, names.PROPERTY_DELAY, names.PROPERTY_REAL_TOPIC, names.PROPERTY_REAL_QUEUE_ID,
