@@ -373,6 +373,19 @@ def test_a_cluster_that_is_half_away(admin: Admin, broker: EmbeddedBroker, watch
         refused(admin("broker", "status", "-b", "broker-z"), 3, "is that broker running")
 
 
+def test_a_topic_of_another_broker_with_an_odd_name(admin: Admin, broker: EmbeddedBroker) -> None:
+    odd = f"odd {EVIL}/ü\u202e"
+    with half_away(broker, odd):
+        assert of(admin("topic", "list", "--json"), topic=odd)
+        shown = admin("topic", "list")
+        assert (shown.code, shown.err) == (0, "")
+        assert "odd ·[2J·]0;owned·/ü·" in shown.text
+        [route] = of(admin("topic", "route", odd, "--json"))
+        assert route["brokerName"] == "broker-z"
+        refused(admin("topic", "status", odd), 3, "127.0.0.1:1", "is that broker running")
+    refused(admin("topic", "status", odd), 3, "there is no topic odd ·[2J")
+
+
 def test_another_operator_changes_the_topic_meanwhile(
     admin: Admin, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
