@@ -77,20 +77,12 @@ _ACTING = {
         coldDataFlowControlEnable=false coldDataScanEnable=false globalColdReadThreshold=104857600
         sampleSteps=32 timerColdDataCheckIntervalMs=60000 usePIDColdCtrStrategy=true
     """,
-    "POP requests are refused here": """
-        appendAckAsync=false appendCkAsync=false defaultMessageRequestMode=PULL defaultPopShareQueueNum=-1
-        enableNotifyAfterPopOrderLockRelease=true enablePopBatchAck=false enablePopBufferMerge=false
-        enablePopLog=false enablePopMessageThreshold=false enableRetryTopicV2=false
-        enableSkipLongAwaitingAck=false initPopOffsetByCheckMsgInMem=true maxMessageFilterNumForNotification=64
-        maxPopPollingSize=100000 popCkMaxBufferSize=200000 popCkOffsetMaxQueueSize=20000
-        popCkStayBufferTime=10000 popCkStayBufferTimeOut=3000 popConsumerFSServiceInit=true
-        popFromRetryProbability=20 popFromRetryProbabilityForPriority=0 popInflightMessageThreshold=10000
-        popLongPollingForceNotifyInterval=800 popPollingMapExpireTimeSeconds=600 popPollingMapSize=100000
-        popPollingSize=1024 popResponseReturnActualRetryTopic=false priorityOrderAsc=true
-        retrieveMessageFromPopRetryTopicV1=true reviveAckWaitMs=180000 reviveInterval=1000 reviveMaxSlow=3
-        reviveScanTime=10000 skipWhenCKRePutReachMaxTimes=false useMessageFilterForNotification=true
-        useSeparateRetryQueue=false
+    "POP takes no message by its priority here": """
+        popFromRetryProbabilityForPriority=0 priorityOrderAsc=true useSeparateRetryQueue=false
     """,
+    "a waiting ordered pop is always told here that its queue is free": "enableNotifyAfterPopOrderLockRelease=true",
+    "checkpoints of POP are decided at their time here": "enableSkipLongAwaitingAck=false reviveAckWaitMs=180000",
+    "POP is always ready here": "popConsumerFSServiceInit=true",
     "there are no exporters of metrics here": """
         enableConnectionMetrics=true enableLagAndDlqMetrics=true enableMessageStoreMetrics=true
         enableNotifyBeforePopCalculateLag=true enablePopMetrics=true enableRemotingMetrics=true
@@ -134,7 +126,6 @@ _ACTING = {
     "offsets of broadcasting consumers behind a proxy are not kept here": (
         "broadcastOffsetExpireMaxSecond=300 broadcastOffsetExpireSecond=120"
     ),
-    "QUERY_ASSIGNMENT always divides the queues here": "serverLoadBalancerEnable=true",
     "producers are always registered here": "enableRegisterProducer=true",
     "members are told of every change of their group at once here": "realTimeNotifyConsumerChange=true",
     "all topics are registered in one request here": (
@@ -192,13 +183,17 @@ _HARMLESS = {
         transactionMetricFlushInterval travelCqFileNumWhenGetMessage useABSLock useReentrantLockWhenPutMessage
         writeWithoutMmap
     """,
+    "it tunes the loops of Java's POP": """
+        appendAckAsync appendCkAsync popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds reviveMaxSlow
+        reviveScanTime
+    """,
     "it tunes the broker's own requests": (
         "forwardTimeout loadBalancePollNameServerInterval sendHeartbeatTimeoutMillis"
     ),
     "it is for Java's log files and the statistics in them": """
         accountStatsEnable accountStatsPrintZeroValues autoDeleteUnusedStats commercialBaseCount
         commercialSizePerMsg diskFallRecorded enableDetailStat enableLogConsumeQueueRepeatedlyBuildWhenRecover
-        enableScheduleMessageStats isolateLogEnable maxStatsIdleTimeInMinutes printChannelGroups
+        enablePopLog enableScheduleMessageStats isolateLogEnable maxStatsIdleTimeInMinutes printChannelGroups
         printChannelGroupsMinNum timerProgressLogIntervalMs
     """,
     "it is a place of Java's installation": "brokerConfigPath rocketmqHome",
