@@ -42,11 +42,17 @@ H = TypeVar("H", bound=CommandHeader)
 
 
 def popped(
-    offset: int, *, topic: str = "T", body: bytes = b"body", reconsume_times: int = 0, **properties: str
+    offset: int,
+    *,
+    topic: str = "T",
+    body: bytes = b"body",
+    reconsume_times: int = 0,
+    sys_flag: int = 0,
+    **properties: str,
 ) -> StoredMessage:
     """A message of queue 0 as a broker pops it."""
     return StoredMessage(
-        topic=topic, queue_id=0, queue_offset=offset, phy_offset=1000 + offset, size_bytes=0, flag=0, sys_flag=0,
+        topic=topic, queue_id=0, queue_offset=offset, phy_offset=1000 + offset, size_bytes=0, flag=0, sys_flag=sys_flag,
         born_timestamp_ms=0, born_host=HOST, store_timestamp_ms=0, store_host=HOST, reconsume_times=reconsume_times,
         prepared_transaction_offset=0, body_crc=0, body=body, properties=properties,
     )  # fmt: skip

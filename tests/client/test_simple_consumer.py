@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,6 +14,7 @@ from fake_pop_broker import POP_TIME_MS, FakePopBroker, popped
 from gantrymq import AsyncSimpleConsumer, ConfigError, GantrymqError, SimpleConsumer, SimpleConsumerConfig
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.errors import MQBrokerError, MQClientError
+from gantrymq.model.flags import COMPRESSED
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.pop import (
@@ -81,6 +83,16 @@ async def test_another_invisible_time_gives_another_handle() -> None:
         [asked] = fake.of(ChangeInvisibleTimeRequestHeader)
         assert (asked.offset, asked.invisible_time, asked.queue_id) == (6, 4000, 0)
         assert message.receipt_handle == f"6 {POP_TIME_MS + 500} 4000 4 0 broker-a 0 6"
+
+
+@pytest.mark.parametrize("is_decompressed", [True, False])
+async def test_a_compressed_body(is_decompressed: bool) -> None:
+    packed = zlib.compress(b"body")
+    async with consuming(decode_decompress_body=is_decompressed) as (fake, consumer):
+        fake.arrive(popped(1, body=packed, sys_flag=COMPRESSED))
+        [message] = await consumer.receive()
+        expected = (b"body", 0) if is_decompressed else (packed, COMPRESSED)
+        assert (message.body, message.sys_flag & COMPRESSED) == expected
 
 
 async def test_waiting_is_one_notification_for_all_receives() -> None:

@@ -57,6 +57,7 @@ class GroupSettings(ClientSettings, total=False):
     consumer_group: str
     consume_from_where: ConsumeFromWhere | str
     poll_name_server_interval_ms: int
+    decode_decompress_body: bool
 
 
 class ConsumerSettings(GroupSettings, total=False):
@@ -70,7 +71,6 @@ class ConsumerSettings(GroupSettings, total=False):
     pull_threshold_size_for_queue: int
     persist_consumer_offset_interval_ms: int
     local_offset_store_dir: str | Path
-    decode_decompress_body: bool
     trace: bool | str
     hooks: Sequence[ConsumeMessageHook]
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from gantrymq.client.calls import Call, PullResult, PullStatus, accepted, refusal, success
 from gantrymq.client.consumer.received import ReceivedMessage, received
+from gantrymq.client.consumer.settings import GroupConfig
 from gantrymq.client.records import decode_records
 from gantrymq.errors import RemotingCommandError
 from gantrymq.model.message import PROPERTY_POP_CK
@@ -168,7 +169,7 @@ def _offset(handle: ReceiptHandle) -> int:
     return handle.start_offset if handle.queue_offset is None else handle.queue_offset
 
 
-def popped_messages(popped: PopResult, max_decompressed_body_size: int) -> Iterator[ReceivedMessage]:
+def popped_messages(popped: PopResult, config: GroupConfig) -> Iterator[ReceivedMessage]:
     """The messages of a pop with their receipt handles, under the topic that was popped.
 
     The broker writes the handle of a message of a retry topic into the message; others are made of the answer's header.
@@ -178,7 +179,12 @@ def popped_messages(popped: PopResult, max_decompressed_body_size: int) -> Itera
     header, target = popped.header, popped.target
     starts = parse_start_offsets(header.start_offset_info)
     counts = parse_order_counts(header.order_count_info)
-    for stored in decode_records(popped.records, max_decompressed_body_size=max_decompressed_body_size):
+    records = decode_records(
+        popped.records,
+        decompressed=config.decode_decompress_body,
+        max_decompressed_body_size=config.max_decompressed_body_size,
+    )
+    for stored in records:
         queue = MessageQueue(target.topic, target.broker_name, stored.queue_id)
         message = received(stored, queue, PullResult(PullStatus.FOUND, 0, 0, 0, 0, b""))
         key = QueueOfPop(topic_mark(message.topic), message.queue_id)

@@ -61,7 +61,7 @@ class Popper:
         if popped is None:
             return []
         kept = []
-        for message in pop_calls.popped_messages(popped, self._client.config.max_decompressed_body_size):
+        for message in pop_calls.popped_messages(popped, self._client.config):
             message.topic = without_namespace(self._client.config.namespace, message.topic)
             if wanted.tags_set and message.tags not in wanted.tags_set:  # the broker compares only hashes of tags
                 self._tasks.start(self.finish(message, is_dead=False))

@@ -40,11 +40,15 @@ class ConsumeFromWhere(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig(ClientConfig):
-    """The settings that all consumers share. Times in milliseconds."""
+    """The settings that all consumers share. Times in milliseconds.
+
+    Without ``decode_decompress_body`` bodies are delivered as they are stored.
+    """
 
     consumer_group: str = key("consumerGroup", DEFAULT_CONSUMER_GROUP)
     consume_from_where: ConsumeFromWhere = key("consumeFromWhere", ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
     poll_name_server_interval_ms: int = key("pollNameServerInterval", 30_000, least=1)
+    decode_decompress_body: bool = key("com.rocketmq.decompress.body", True)
 
     def __post_init__(self) -> None:
         super(GroupConfig, self).__post_init__()
@@ -64,8 +68,6 @@ class ConsumerConfig(GroupConfig):
     ``local_offset_store_dir``: give two consumers on one host different names. ``trace`` True traces each message to
     RMQ_SYS_TRACE_TOPIC; a text is the name of another topic. ``hooks`` are called before and after each listener call
     (:class:`gantrymq.client.hooks.ConsumeMessageHook`).
-
-    Without ``decode_decompress_body`` bodies are delivered as they are stored.
     """
 
     instance_name: str = key("instanceName", "DEFAULT")
@@ -76,7 +78,6 @@ class ConsumerConfig(GroupConfig):
     pull_threshold_size_for_queue: int = key("pullThresholdSizeForQueue", 100, least=1, most=1024)
     persist_consumer_offset_interval_ms: int = key("persistConsumerOffsetInterval", 5000, least=1)
     local_offset_store_dir: str | Path = "~/.rocketmq_offsets"
-    decode_decompress_body: bool = key("com.rocketmq.decompress.body", True)
     trace: bool | str = False
     hooks: Sequence[ConsumeMessageHook] = ()
 
