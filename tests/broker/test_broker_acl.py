@@ -34,6 +34,7 @@ from gantrymq.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from gantrymq.remoting.codes import PullSysFlag, RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.header import CommandHeader
+from gantrymq.remoting.headers.pop import AckMessageRequestHeader
 from gantrymq.remoting.headers.pull import PullMessageRequestHeader, QueryMessageRequestHeader
 from gantrymq.remoting.headers.send import (
     ConsumerSendMsgBackRequestHeader,
@@ -185,6 +186,31 @@ async def test_a_code_that_no_table_lists_is_for_administrators(start_with_accou
         assert (refused.code, "Need admin permission" in str(refused.remark)) == (ResponseCode.NO_PERMISSION, True)
         asked = await ask(broker, code, ADMIN, topic="orders", consumerGroup="billing")
         assert asked.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("topic", "is_allowed"),
+    [
+        ("bills", True),
+        ("%RETRY%billing_bills", True),
+        ("%RETRY%billing+bills", True),
+        ("%RETRY%billing_orders", False),
+        ("%RETRY%other_bills", False),
+        ("orders", False),
+    ],
+)
+async def test_a_popped_message_belongs_to_a_topic_and_a_group(
+    start_with_accounts: StartBroker, topic: str, is_allowed: bool
+) -> None:
+    broker = await start_with_accounts()
+    header = AckMessageRequestHeader(consumer_group="billing", topic=topic, queue_id=0, extra_info="", offset=0)
+    answer = await ask(broker, header, ORDERS)
+    assert (answer.code != ResponseCode.NO_PERMISSION) is is_allowed
+    bodies = BatchAckMessageRequestBody(acks=[BatchAck(consumer_group="billing", topic=topic)]).encode()
+    if not topic.startswith("%"):
+        answer = await ask(broker, RequestCode.BATCH_ACK_MESSAGE, ORDERS, bodies)
+        assert (answer.code != ResponseCode.NO_PERMISSION) is is_allowed
 
 
 @pytest.mark.asyncio

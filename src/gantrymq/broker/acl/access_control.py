@@ -121,16 +121,15 @@ def _assignment(request: RemotingCommand) -> Iterator[Need]:
 
 
 def popped(header: type[CommandHeader]) -> Permission:
-    """SUB on the group, and on the topic of the header unless it is a retry topic of the group.
+    """SUB on the group and on the topic of the header. A retry topic of version 1 counts as the topic that it is for.
 
-    The name of a retry topic of version 1 does not show where the group ends.
+    Its name does not show where the group ends.
     """
 
     def needs(request: RemotingCommand) -> Iterator[Need]:
         asked: Any = request.read(header)
         yield _group(asked.consumer_group)
-        if not asked.topic.startswith(f"{names.RETRY_PREFIX}{asked.consumer_group}_"):
-            yield _topic(asked.topic)
+        yield _topic(asked.topic.removeprefix(f"{names.RETRY_PREFIX}{asked.consumer_group}_"))
 
     return Permission(needs)
 
