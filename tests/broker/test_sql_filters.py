@@ -21,12 +21,13 @@ from tests.broker.broker_cases import BrokerCase, StartBroker, messages_of
 pytestmark = pytest.mark.asyncio
 
 SQL = {"expression_type": "SQL92"}
+PATIENT = {"wait_time_in_send_queue_ms": 60_000}  # on a busy machine, while a thread imports Lark
 SUSPEND = int(PullSysFlag.SUSPEND)
 
 
 @pytest_asyncio.fixture
 async def broker(start_broker: StartBroker) -> BrokerCase:
-    return await start_broker(enable_property_filter=True)
+    return await start_broker(enable_property_filter=True, **PATIENT)
 
 
 def bodies(response: RemotingCommand) -> list[bytes]:
@@ -169,11 +170,12 @@ async def test_filters_are_kept_as_rocketmq_keeps_them(tmp_path: Path, start_bro
 async def test_a_retry_topic_is_filtered_by_the_topic_that_its_messages_came_from(
     start_broker: StartBroker, supported: bool
 ) -> None:
-    broker = await start_broker(enable_property_filter=True, filter_support_retry=supported)
+    broker = await start_broker(enable_property_filter=True, filter_support_retry=supported, **PATIENT)
     await send_all(broker, ["1"])
     await subscribe(broker, "a > 5")
     for value in ("1", "7"):
-        await broker.send("%RETRY%G", value.encode(), properties={"a": value, "RETRY_TOPIC": "T"})
+        sent = await broker.send("%RETRY%G", value.encode(), properties={"a": value, "RETRY_TOPIC": "T"})
+        assert sent.code == ResponseCode.SUCCESS
     await broker.dispatched(2, "%RETRY%G")
     found = await broker.pull("%RETRY%G", subscription="a IS NOT NULL", **SQL)
     assert bodies(found) == ([b"7"] if supported else [b"1", b"7"])
