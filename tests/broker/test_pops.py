@@ -162,7 +162,8 @@ StartPops = Callable[..., Any]
 async def start(start_broker: StartBroker) -> AsyncIterator[StartPops]:
     async def make(**settings: Any) -> Pops:
         clock = settings.pop("clock", None) or ManualClock(NOW_MS)
-        case = await start_broker(clock=clock, **{"revive_interval_ms": 1 << 30, "timer_precision_ms": 100, **settings})
+        defaults = {"revive_interval_ms": 1 << 30, "timer_precision_ms": 100, "wait_time_in_send_queue_ms": 60_000}
+        case = await start_broker(clock=clock, **{**defaults, **settings})
         return Pops(case, clock)
 
     yield make

@@ -39,14 +39,15 @@ from store_cases import NOON_MS, SMALL
 
 CountUp = Callable[[str, int], None]
 STORE = replace(SMALL, mapped_file_size_commit_log=1 << 20, timer_precision_ms=100)
-NEVER_MS = 1 << 30
+NEVER_MS, TIMEOUT_MS = 1 << 30, 30_000
 BROKER = BrokerConfig(
     listen_port=0,
     default_topic_queue_nums=1,
     revive_interval_ms=NEVER_MS,
+    wait_time_in_send_queue_ms=TIMEOUT_MS,
     flush_consumer_offset_interval_ms=2,  # what is committed is soon in its file
 )
-INVISIBLE_MS, LIVES, TIMEOUT_MS = 20_000, 3, 30_000
+INVISIBLE_MS, LIVES = 20_000, 3
 Popped = tuple[str, StoredMessage, str]
 
 
