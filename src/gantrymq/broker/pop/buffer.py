@@ -1,12 +1,13 @@
-"""The checkpoints of pops on their way: into the revive topic, and from there into the committed offsets.
+"""Stores the checkpoints of pops in the revive topic, then commits the offsets of the pops.
 
-A pop begins where the last one ended, so the next offset of a queue must be known at once. The committed offset cannot
-say it: a checkpoint has to be durable first. Otherwise a power cut could take the checkpoint and keep the offset, and
-its messages would not be delivered again. So each queue of a group has its pops in order, and an offset is committed
-once all pops up to it are durable. (RocketMQ commits an offset when the checkpoint is in the log.)
+A pop begins where the last one ended. The committed offset is not that place yet, because an offset is committed only
+after its checkpoint is durable. Otherwise a power cut could lose the checkpoint and keep the offset, and the messages
+would not be delivered again. So the buffer keeps the pops of each queue of a group in order. It commits an offset once
+the checkpoints of all pops up to it are durable. (RocketMQ commits an offset when the checkpoint is in the log.)
 
-With enablePopBufferMerge a checkpoint stays in memory for some seconds, and is not stored at all if all its messages
-are acknowledged meanwhile. Its offset is committed when it is stored, or when all is acknowledged.
+With enablePopBufferMerge a checkpoint stays in memory for some seconds. It is not stored if all its messages are
+acknowledged in that time. Its offset is committed when the checkpoint is durable, or when all messages are
+acknowledged.
 
 A checkpoint that the store refuses is put again until it is stored. The number of pops of a queue that are not
 committed is limited by popCkOffsetMaxQueueSize.
@@ -32,8 +33,8 @@ from gantrymq.remoting.transport.turns import in_slices
 from gantrymq.store.message_store import MessageStore
 
 SCAN_MS = 100
-_FLUSH_MS = 500  # how often at most a flush is asked for, as often as RocketMQ flushes
-_SAFETY_MS = 1_500  # in front of the end of a checkpoint's time in memory, for what is under way
+_FLUSH_MS = 500  # the shortest time between two requests for a flush; RocketMQ's flush interval
+_SAFETY_MS = 1_500  # acknowledgements are not merged this close to the end of a checkpoint's time in memory
 
 
 class PoppedQueue(NamedTuple):
@@ -52,9 +53,9 @@ class _Pop:
     def __init__(self, point: Checkpoint | None, revive_queue_id: int, next_offset: int) -> None:
         self.point, self.revive_queue_id, self.next_offset = point, revive_queue_id, next_offset
         self.log_end = 0 if point is None else -1  # -1: not stored
-        self.puts = 0  # records of it that are on their way into the log
+        self.puts = 0  # its records that are being stored
         self.is_merging = False  # whether acknowledgements are still collected in memory
-        self.stored_bits = 0  # acknowledgements that are in the revive topic, or on their way
+        self.stored_bits = 0  # acknowledgements that are stored in the revive topic
 
     @property
     def is_acked(self) -> bool:
@@ -77,7 +78,7 @@ class PopBuffer:
         self._config, self._clock, self._store = config, clock, store
         self._offsets, self._revive, self._log = offsets, revive, log
         self._queues: dict[PoppedQueue, deque[_Pop]] = {}
-        self._points: dict[CheckpointKey, _Pop] = {}  # that are not stored, or collect acknowledgements
+        self._points: dict[CheckpointKey, _Pop] = {}  # not stored yet, or still collecting acknowledgements
         self._flush_asked_ms = 0
 
     def __len__(self) -> int:
@@ -92,12 +93,12 @@ class PopBuffer:
     # Pops
 
     def next_offset(self, queue: PoppedQueue) -> int:
-        """Where the next pop of a queue begins; -1 if the committed offset says it."""
+        """The offset at which the next pop of a queue begins; -1 if that is the committed offset."""
         pops = self._queues.get(queue)
         return pops[-1].next_offset if pops else -1
 
     def has_room(self, queue: PoppedQueue) -> bool:
-        """Whether another pop of a queue may wait for its commit."""
+        """Whether the limits allow one more uncommitted pop of a queue."""
         broker = self._config.broker
         pops = self._queues.get(queue)
         if pops is not None and len(pops) >= broker.pop_ck_offset_max_queue_size:
@@ -105,7 +106,7 @@ class PopBuffer:
         return len(self._points) < max(broker.pop_ck_max_buffer_size, broker.pop_ck_offset_max_queue_size)
 
     def pass_over(self, queue: PoppedQueue, next_offset: int) -> None:
-        """A pop found no message of its filter up to ``next_offset`` (addCkMock)."""
+        """Note that a pop found no message that matches its filter before ``next_offset`` (addCkMock)."""
         pops = self._queues.get(queue)
         if pops and pops[-1].point is None:
             pops[-1].next_offset = next_offset
@@ -113,9 +114,9 @@ class PopBuffer:
         self._queues.setdefault(queue, deque()).append(_Pop(None, 0, next_offset))
 
     def add(self, point: Checkpoint, revive_queue_id: int, next_offset: int, done: Callable[[], None]) -> bool:
-        """A pop handed out the messages of a checkpoint. ``done`` is called when an answer may say so.
+        """Note a pop that takes the messages of a checkpoint. ``done`` is called when the pop may be answered.
 
-        Returns False, and adds nothing, if there is such a checkpoint. (addCk, addCkJustOffset)
+        Returns False, and adds nothing, if a checkpoint with the same key exists. (addCk, addCkJustOffset)
         """
         if point.key in self._points:
             return False
@@ -136,11 +137,11 @@ class PopBuffer:
         return True
 
     def clear(self, queue: PoppedQueue) -> None:
-        """The offset of a queue was reset: no pop before that commits one."""
+        """Discard the pops of a queue after a reset of its offset, so that none of them commits an offset."""
         self._queues.pop(queue, None)
 
     def forget(self, topic: str = "", group: str = "") -> None:
-        """A topic or a group was deleted."""
+        """Discard the pops of a deleted topic or group."""
         for queue in [one for one in self._queues if topic == one.topic or group == one.group]:
             del self._queues[queue]
         for key in [one for one in self._points if topic == one.topic or group == one.group]:
@@ -166,13 +167,13 @@ class PopBuffer:
     # From memory into the store
 
     async def scan(self) -> None:
-        """Store what has been in memory long enough, put again what was refused, commit offsets."""
+        """Store checkpoints whose time in memory is over, retry those that the store refused, and commit offsets."""
         async for pop in in_slices(list(self._points.values())):
             self._look(pop)
         await self._commit_all()
 
     def drain(self) -> None:
-        """Put all that is only in memory."""
+        """Store every checkpoint and acknowledgement that is only in memory."""
         for pop in list(self._points.values()):
             pop.is_merging = False
             self._look(pop)
@@ -216,7 +217,7 @@ class PopBuffer:
         self._revive.put_checkpoint(point, pop.revive_queue_id, stored)
 
     def _store_acks(self, pop: _Pop) -> None:
-        """Store the acknowledgements that were collected in memory, behind the checkpoint."""
+        """Store the acknowledgements that were collected in memory. The checkpoint is stored already."""
         point = pop.point
         assert point is not None, "a pop without messages has no acknowledgements"
         pop.is_merging = False
@@ -242,7 +243,7 @@ class PopBuffer:
         self._revive.put_ack(ack, pop.revive_queue_id, point.revive_time_ms, stored)
 
     def _settle(self, pop: _Pop) -> None:
-        """Nothing of a checkpoint is left in memory but its offset."""
+        """Forget a checkpoint that is settled; only its offset still waits for the commit."""
         assert pop.point is not None, "a pop without messages has nothing to settle"
         pop.log_end = max(pop.log_end, 0)
         self._points.pop(pop.point.key, None)

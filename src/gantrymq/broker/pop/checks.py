@@ -88,14 +88,14 @@ class PopChecks:
         self._consumers, self._filters = consumers, filters
 
     def require_readable(self, verb: str) -> None:
-        """The broker's permission has to allow pops."""
+        """Refuse the request if the broker's permission does not allow pops."""
         broker = self._config.broker
         if not broker.is_readable:
             remark = f"the broker[{broker.broker_ip1}] {verb} message is forbidden"
             raise PopRefusal(ResponseCode.NO_PERMISSION, remark)
 
     def consumption(self, channel: Channel, asked: OfQueues) -> tuple[TopicConfig, SubscriptionGroupConfig]:
-        """The topic and the group of a request that looks for messages."""
+        """Check the topic and the group of a request that looks for messages."""
         topic = self._topic(asked.topic)
         if not topic.perm & PERM_READ:
             remark = f"the topic[{asked.topic}] peeking message is forbidden"
@@ -112,7 +112,7 @@ class PopChecks:
         return topic, group
 
     def popped_queue(self, channel: Channel, topic_name: str, queue_id: int) -> None:
-        """The queue of a message that is to be acknowledged has to exist."""
+        """Refuse an acknowledgement of a queue that does not exist."""
         topic = self._topic(topic_name)
         if not 0 <= queue_id < topic.read_queue_nums:
             raise PopRefusal(ResponseCode.MESSAGE_ILLEGAL, _illegal_queue(channel, queue_id, topic))
@@ -147,7 +147,7 @@ class PopChecks:
 
 
 def require_revive_queue(queue_id: int, revive_queues: int) -> None:
-    """A receipt handle has to name a queue of the revive topic. In another one RocketMQ loses the acknowledgement."""
+    """Refuse a receipt handle that names no queue of the revive topic. RocketMQ loses such an acknowledgement."""
     if queue_id != ORDER_REVIVE_QUEUE and not 0 <= queue_id < revive_queues:
         remark = f"the revive queue {queue_id} of the receipt handle is not one of {revive_queues}"
         raise PopRefusal(ResponseCode.MESSAGE_ILLEGAL, remark)

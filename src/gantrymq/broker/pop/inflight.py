@@ -1,7 +1,7 @@
 """Counts the messages of each queue that a group has popped and not acknowledged.
 
-The counts are for the limit of enablePopMessageThreshold alone. They begin at 0 with a start, and do not count down for
-what was popped before it.
+Only the limit of enablePopMessageThreshold uses the counts. They are 0 at the start of the broker. An acknowledgement
+of a message that was popped before the start is not counted.
 
 Thread rule: the event loop's thread.
 
@@ -25,11 +25,11 @@ class InflightMessages:
         return self._counts.get(queue, 0)
 
     def add(self, queue: PoppedQueue, count: int) -> None:
-        """Messages were popped."""
+        """Count popped messages."""
         self._counts[queue] = self._counts.get(queue, 0) + count
 
     def settle(self, queue: PoppedQueue, pop_time_ms: int, count: int = 1) -> None:
-        """Messages were acknowledged, or put into the retry topic."""
+        """Subtract messages that were acknowledged, or put into the retry topic."""
         if pop_time_ms < self._began_ms or queue not in self._counts:
             return
         self._counts[queue] -= count
@@ -41,6 +41,6 @@ class InflightMessages:
         self._counts.pop(queue, None)
 
     def forget(self, topic: str = "", group: str = "") -> None:
-        """A topic or a group was deleted."""
+        """Forget the queues of a deleted topic or group."""
         for queue in [one for one in self._counts if topic == one.topic or group == one.group]:
             del self._counts[queue]

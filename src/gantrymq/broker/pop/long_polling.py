@@ -1,12 +1,12 @@
 """Pops and notifications that wait for a message.
 
-A pull waits for one queue; a pop waits for a queue, or for all queues of a topic, and for the group's retry topics as
-well. So the dispatcher's reports are looked up by topic: a topic, or the retry topic of a group, leads to the groups
-that watch it. A message wakes one waiting request of each group, because another one would find nothing. The woken
-request looks again, and wakes the next one if it leaves messages.
+A pull waits for one queue. A pop waits for one queue or all queues of a topic, and for the retry topics of its group.
+So a report of the dispatcher is looked up by topic: a topic, or the retry topic of a group, leads to the groups that
+watch it. A message wakes one waiting request of each group, because another one would find nothing. The woken request
+looks again, and wakes the next one if it leaves messages.
 
-A message may arrive while a pop goes through the queues. The pop notes the number of arrivals before it begins, and
-looks again if there are more when it wants to wait.
+A message may arrive while a pop goes through the queues. So a pop notes the number of arrivals before it begins. If the
+number is higher when the pop is about to wait, it looks again.
 
 A request waits at most ``MAX_WAIT_MS``, and keeps neither header nor body. popPollingSize limits the requests of one
 queue of a group, maxPopPollingSize all of them, popPollingMapSize the groups that are watched.
@@ -34,14 +34,14 @@ from gantrymq.logs import get_logger
 from gantrymq.remoting.transport.turns import FairTurns
 
 EXPIRE_MS = 50
-_EARLY_MS = 50  # a request is answered this much before its time is over (PopRequest.isTimeout)
+_EARLY_MS = 50  # a request is answered this long before its time is over (PopRequest.isTimeout)
 ALL_QUEUES = -1
 
 log = get_logger("gantrymq.broker")
 
 
 class Polling(Enum):
-    """What became of a request that wants to wait."""
+    """The outcome of :meth:`PopLongPolling.wait`."""
 
     WAITS = auto()
     FULL = auto()
@@ -80,7 +80,7 @@ class WaitingPop:
 
 @dataclass(slots=True)
 class _Watched:
-    """What is known of a group that watches a topic. ``arrivals`` counts reports of messages."""
+    """The state of a group that watches a topic. ``arrivals`` counts reports of messages."""
 
     arrivals: int = 0
     waiting: int = 0
@@ -135,9 +135,8 @@ class PopLongPolling:
         return watched.arrivals
 
     def wait(self, one: WaitingPop, arrivals: int) -> Polling:
-        """Let a request wait that saw ``arrivals`` when it began, unless its time is over or too many wait.
-
-        If more have arrived, it looks again at once.
+        """Let a request wait, unless its time is over or too many wait. ``arrivals`` is the number when the request
+        began. If more have arrived since, the request looks again at once.
         """
         broker, now_ms = self._config.broker, monotonic_ms(self._clock)
         if self._count >= broker.max_pop_polling_size:
@@ -195,7 +194,7 @@ class PopLongPolling:
             late.append(heapq.heappop(self._deadlines)[2])
         if late and self._turns is not None:
             self._turns.work_through(self._answer(late))
-        if len(self._deadlines) > 2 * self._count + 1_000:  # those that were answered before their time
+        if len(self._deadlines) > 2 * self._count + 1_000:  # entries of requests that were answered early
             self._deadlines = [entry for entry in self._deadlines if entry[2] in self._waiting.get(entry[2].key, ())]
             heapq.heapify(self._deadlines)
 
@@ -245,7 +244,7 @@ class PopLongPolling:
             return
         try:
             one.resume()
-        except Exception:  # the others have left the table too, and must be answered
+        except Exception:  # continue: the other requests have left the table too, and must be answered
             log.exception("a pop that waited could not be answered", topic=one.key.topic)
 
     # Tables
@@ -269,7 +268,7 @@ class PopLongPolling:
         return True
 
     def _make_room(self) -> None:
-        """Forget the oldest groups for which nothing waits, above popPollingMapSize."""
+        """If more than popPollingMapSize groups are watched, forget the oldest ones without a waiting request."""
         if len(self._watched) < self._config.broker.pop_polling_map_size:
             return
         idle = [key for key, watched in self._watched.items() if not watched.waiting]

@@ -1,13 +1,13 @@
 """After a kill: moves groups past the messages that they had popped when their offsets were last saved.
 
-Offsets are saved every flushConsumerOffsetInterval (5 s). Without this, the messages popped since then would be popped
-again at once, while their checkpoints make them visible a second time later. The checkpoints in the log say how far the
-pops of a queue had come, so the offsets follow them. (RocketMQ delivers these messages early.)
+Offsets are saved every flushConsumerOffsetInterval (5 s). Messages that were popped after the last save would be popped
+again at once, and their checkpoints would make them visible a second time later. The checkpoints in the log show how
+far the pops of a queue had come, so the offsets follow them. (RocketMQ delivers these messages early.)
 
-Only the last ``_MOST_RECORDS`` timer messages are read. An offset follows checkpoints without a gap between them: the
-messages of a gap may have been passed over by a filter, but their checkpoint may also have been only in memory. Pops go
-forward, so a checkpoint that begins before the end of the last one is that of a reset, and what was popped before the
-reset does not count. One of a single message is that of a changed invisible time.
+Only the last ``_MOST_RECORDS`` timer messages are read. An offset follows checkpoints only up to the first gap. A
+filter may have skipped the messages of a gap, but their checkpoint may also have been only in memory. Pops go forward:
+a checkpoint that begins before the end of the last one follows a reset of the offset, and earlier checkpoints do not
+count. A checkpoint of a single message is that of a changed invisible time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""When queues of ordered pops are free again: then a waiting pop looks at them.
+"""The times at which queues of ordered pops are free again, so that a waiting pop can look at them.
 
-The message that blocks a queue becomes visible again without an arrival that would wake anything.
+A blocked queue becomes free when its messages are visible again. No arrival reports that, so nothing else would wake
+the pop.
 
 Thread rule: the event loop's thread.
 
@@ -22,7 +23,7 @@ class OrderLocks:
         self._times: list[tuple[int, PoppedQueue]] = []
 
     def note(self, topic: str, group: str, queue_id: int, free_at_ms: int) -> None:
-        """A queue will be free at a time; an earlier statement about it is void."""
+        """Set the time at which a queue is free. It replaces an earlier one."""
         queue = PoppedQueue(topic, group, queue_id)
         self._free_at_ms[queue] = free_at_ms
         heapq.heappush(self._times, (free_at_ms, queue))

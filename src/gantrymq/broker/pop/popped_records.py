@@ -28,7 +28,7 @@ _QUEUE_OFFSET_AT = 20
 
 
 def queue_offsets(pieces: Iterable[memoryview]) -> list[int]:
-    """The queue offset of each record; a piece has whole records."""
+    """The queue offset of each record. Each piece contains whole records."""
     offsets = []
     for piece in pieces:
         at = 0
@@ -41,7 +41,8 @@ def queue_offsets(pieces: Iterable[memoryview]) -> list[int]:
 def under_topic(pieces: Iterable[memoryview], topic: str, handle: ReceiptHandle) -> Iterator[memoryview]:
     """The records of a retry topic as records of ``topic``, each with its receipt handle in POP_CK.
 
-    A record without room for the handle, or one that is damaged, stays as it is. ``handle`` lacks the queue offset.
+    A record without room for the handle, or a damaged one, is not changed. ``handle`` has no queue offset; each record
+    adds its own.
     """
     raw_topic = encode_utf8(topic)
     for piece in pieces:

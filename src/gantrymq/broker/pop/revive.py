@@ -1,16 +1,16 @@
 """Makes popped messages visible again that were not acknowledged: they go to the group's retry topic.
 
 The timers deliver checkpoints and acknowledgements into the queues of the revive topic. A checkpoint can be decided
-when every acknowledgement has arrived that was due up to two seconds after its revive time. So the service follows each
+once all acknowledgements that were due up to two seconds after its revive time have arrived. So the service reads each
 queue, keeps the checkpoints that are not decided yet, and sets the bits of acknowledgements in them.
 
-- The group CID_RMQ_SYS_REVIVE_GROUP has the offset of the last decided checkpoint. It is committed once the log is
-  durable up to what the decisions put. Otherwise a power cut could take a message of the retry topic whose checkpoint
-  is not read again. (RocketMQ commits it at once.)
-- An acknowledgement may come in front of its checkpoint, if the timers were behind: they deliver at once what is due
-  when they read it. It is kept for a while. (RocketMQ drops it, and delivers the message again.)
+- The group CID_RMQ_SYS_REVIVE_GROUP has the offset of the last decided checkpoint. It is committed once the messages
+  that the decisions put are durable. Otherwise a power cut could lose a message of the retry topic whose checkpoint is
+  not read again. (RocketMQ commits it at once.)
+- An acknowledgement may arrive before its checkpoint if the timers lag: they deliver overdue messages as soon as they
+  read them. Such an acknowledgement is kept for a while. (RocketMQ drops it, and delivers the message again.)
 - A message that cannot be put into the retry topic gets a checkpoint of its own, which is due later each time.
-- A record that cannot be read is passed over, with a warning. (RocketMQ stops there for ever.)
+- A record that cannot be read is skipped with a warning. (RocketMQ stops at it for ever.)
 - The service reads 32 records in a slice of the event loop, and keeps ``_MOST_POINTS`` checkpoints of a queue. Above
   that, checkpoints are decided without the acknowledgements that were not read: their messages are delivered twice.
 
@@ -60,14 +60,14 @@ from gantrymq.store.lookup import GetMessageResult
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.put_result import PutMessageResult
 
-TICK_MS = 200  # how often the clock is looked at
-_GRACE_MS = AHEAD_MS + 1_000  # behind the revive time, for acknowledgements on their way
+TICK_MS = 200  # the interval between two looks at the clock
+_GRACE_MS = AHEAD_MS + 1_000  # after the revive time, for acknowledgements that arrive late
 _RECORDS_A_READ = 32
 _MOST_POINTS = 20_000  # of a revive queue
 _MOST_EARLY = 10_000
 _MOST_FAILED_READS = 50
-_TOGETHER = 32  # checkpoints whose messages are put together
-# How much later a checkpoint is due whose message could not be revived, in seconds (ckRewriteIntervalsInSeconds).
+_TOGETHER = 32  # checkpoints whose messages are put at the same time
+# The delay in seconds of a new checkpoint for a message that could not be revived (ckRewriteIntervalsInSeconds).
 _LATER_S = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
 
@@ -80,9 +80,9 @@ class _ReviveQueue:
     next: int
     points: dict[CheckpointKey, Checkpoint] = field(default_factory=dict)
     early: dict[CheckpointKey, list[int]] = field(default_factory=dict)  # acknowledged offsets without a checkpoint
-    delivered_ms: int = 0  # the latest time at which a record that was read was due
+    delivered_ms: int = 0  # the latest due time of all records that were read
     failed_reads: int = 0
-    unpublished: tuple[int, int] | None = None  # the end of the log that has to be durable, and the offset
+    unpublished: tuple[int, int] | None = None  # the log offset that must be durable first, and the offset to commit
 
 
 class PopReviveService:
@@ -121,9 +121,9 @@ class PopReviveService:
         """Decide the checkpoints that are due."""
         if not self._store.is_writable or not self._revive.has_timers:
             return
-        await self._caught_up()  # what the timers have to wait for is in their topic
+        await self._caught_up()  # all timer messages are in the timer topic's queue
         complete_until_ms = self._delivered_until_ms()
-        await self._caught_up()  # what they have delivered is in the revive topic
+        await self._caught_up()  # all that the timers delivered is in the queues of the revive topic
         for queue_id in range(self._revive.queues):
             if self._store.max_offset_in_queue(self._revive.topic, queue_id):
                 await self._follow(self._queue(queue_id), complete_until_ms)
@@ -135,7 +135,7 @@ class PopReviveService:
         return any(queue.unpublished is not None for queue in self._queues.values())
 
     def publish(self) -> None:
-        """Commit the offsets of what is decided, once all that it relies on is durable."""
+        """Commit the offsets of decided checkpoints whose messages are durable."""
         for queue in self._queues.values():
             if queue.unpublished is not None and self._store.flushed_offset >= queue.unpublished[0]:
                 offset = queue.unpublished[1]
@@ -161,7 +161,7 @@ class PopReviveService:
         """The time up to which the timers have delivered everything; -1 if they are behind."""
         timers = self._store.timers
         progress = timers.progress if timers is not None else None
-        if progress is None:  # the timers have not begun, because there is no timer message or it just came
+        if progress is None:  # the timers have not begun: there is no timer message, or the first one has just arrived
             return -1 if self._store.max_offset_in_queue(TIMER_TOPIC, 0) else self._clock.now_ms()
         return progress.read_ms if progress.behind_messages == 0 else -1
 
@@ -172,7 +172,7 @@ class PopReviveService:
             await asyncio.sleep(0.001)
 
     async def _follow(self, queue: _ReviveQueue, complete_until_ms: int) -> None:
-        """Read what is new in a queue, then decide what is due."""
+        """Read the new records of a queue, then decide the checkpoints that are due."""
         topic, queue_id = self._revive.topic, queue.queue_id
         end = self._store.max_offset_in_queue(topic, queue_id)
         while queue.next < end and len(queue.points) < _MOST_POINTS:
@@ -190,9 +190,8 @@ class PopReviveService:
         await self._decide(queue, min(until_ms, self._clock.now_ms()))
 
     def _read(self, queue: _ReviveQueue) -> GetMessageResult:
-        """The next records of a queue. One that the disk cannot read is given up after ``_MOST_FAILED_READS`` runs.
-
-        Until then the result is empty, and the other queues go on.
+        """The next records of a queue. A record that the disk cannot read is skipped after ``_MOST_FAILED_READS`` runs.
+        Until then the result is empty, and the other queues continue.
         """
         topic, queue_id, offset = self._revive.topic, queue.queue_id, queue.next
         for most in (_RECORDS_A_READ, 1):
@@ -261,15 +260,14 @@ class PopReviveService:
             done = await asyncio.gather(*(self._revive_open(queue, point) for point in some))
             for point, is_decided in zip(some, done, strict=True):
                 if not is_decided:
-                    return  # the next run tries it again
+                    return  # the next run retries it
                 queue.points.pop(point.key, None)
                 queue.decided = point.revive_offset
             await asyncio.sleep(0)
 
     async def _revive_open(self, queue: _ReviveQueue, point: Checkpoint) -> bool:
-        """Put the messages that are not acknowledged into the retry topic. Returns False if it has to be tried again.
-
-        A topic or group that was deleted wants none.
+        """Put the messages that are not acknowledged into the retry topic. Returns False if it has to be retried. If
+        the topic or the group was deleted, nothing is put.
         """
         offsets = point.open_offsets()
         if not offsets:
@@ -284,7 +282,9 @@ class PopReviveService:
         return all(await asyncio.gather(*(self._put_later(queue, point, offset) for offset in failed)))
 
     async def _revive_message(self, point: Checkpoint, offset: int) -> bool:
-        """Put one message into the retry topic. Returns False if it could not be put. One that is gone needs none."""
+        """Put one message into the retry topic. Returns False if that failed. A message that the log no longer has
+        counts as put.
+        """
         try:
             found = self._store.get(point.topic, point.queue_id, offset, max_msgs=1).messages
         except DiskError as error:
@@ -311,7 +311,7 @@ class PopReviveService:
         return True
 
     async def _put(self, message: Message) -> PutMessageResult | None:
-        """What became of a put; None where the broker is busy."""
+        """The result of a put; None if the broker is busy."""
         done: asyncio.Future[PutMessageResult | None] = asyncio.get_running_loop().create_future()
 
         def stored(result: PutMessageResult | None, busy: str | None) -> None:
@@ -321,7 +321,7 @@ class PopReviveService:
         return await done if self._puts.put(AppendableMessage(message), self, stored) else None
 
     async def _put_later(self, queue: _ReviveQueue, point: Checkpoint, offset: int) -> bool:
-        """Put a checkpoint for one message, which is due later (rePutCK). Returns False if it is not stored."""
+        """Put a new checkpoint with a later due time for one message (rePutCK). Returns False if it is not stored."""
         times = point.re_puts or 0
         if times >= len(_LATER_S) and self._config.broker.skip_when_ck_re_put_reach_max_times:
             self._log.warning("a popped message is given up", topic=point.topic, group=point.group, offset=offset)
@@ -352,7 +352,7 @@ class PopReviveService:
 
 
 def _deliver_ms(record: StoredMessage) -> int:
-    """When a record was due; 0 if it does not say."""
+    """The due time of a record; 0 if it has none."""
     try:
         return max(parse_number(record.properties.get(PROPERTY_TIMER_DELIVER_MS, ""), LONG_MAX), 0)
     except ValueError:

@@ -28,7 +28,7 @@ Stored = Callable[[int, str | None], None]
 
 
 class ReviveLog:
-    """The revive topic of this cluster. ``timers`` is None with timerWheelEnable=false: then nothing can be put."""
+    """The revive topic of this cluster. ``timers`` is None with timerWheelEnable=false; every put then fails."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ReviveLog:
 
     @property
     def has_timers(self) -> bool:
-        """Whether checkpoints can be delivered at their time."""
+        """Whether the timers are on, so that checkpoints are delivered at their time."""
         return self._timers is not None
 
     @property

@@ -58,7 +58,7 @@ class PopWaiting:
         self.notifications.start(loop)
 
     def stop(self) -> None:
-        """Stop; nothing that waits is answered."""
+        """Stop. Waiting requests get no answer."""
         self.pops.stop()
         self.notifications.stop()
 
@@ -68,7 +68,7 @@ class PopWaiting:
         self.notifications.forget(channel)
 
     def expire(self) -> None:
-        """Answer what has waited long enough, and look at queues that are not blocked any more."""
+        """Answer the requests whose time is over, and look at queues that are free again."""
         self.pops.expire()
         self.notifications.expire()
         for topic, group, queue_id in self.locks.freed(self._clock.now_ms()):
@@ -119,7 +119,7 @@ class PopService:
         schedule.every("pops, unused orders", lambda: _CLEAN_MS, self._clean_orders)
 
     def forget(self, topic: str = "", group: str = "") -> None:
-        """A topic or a group was deleted."""
+        """Forget a deleted topic or group."""
         self.buffer.forget(topic, group)
         self.inflight.forget(topic, group)
         self._clean_orders()
@@ -135,7 +135,7 @@ class PopService:
         self.orders.auto_clean(read_queues, self._groups.__contains__)
 
     async def drain(self, settle_puts: Callable[[], Awaitable[None]]) -> None:
-        """Store what is only in memory, and commit all offsets, once no request comes any more."""
+        """Store what is only in memory, and commit all offsets. Call it after the last request."""
         self.buffer.drain()
         await settle_puts()
         deadline_s, end = asyncio.get_running_loop().time() + _FLUSH_S, self._store.max_phy_offset

@@ -1,8 +1,8 @@
-"""ACK_MESSAGE, BATCH_ACK_MESSAGE and CHANGE_MESSAGE_INVISIBLETIME: what a consumer says of the messages that it popped.
+"""ACK_MESSAGE, BATCH_ACK_MESSAGE and CHANGE_MESSAGE_INVISIBLETIME: how a consumer settles the messages that it popped.
 
 An acknowledgement goes into the revive topic, unless its checkpoint is still in memory. A changed invisible time is a
-new checkpoint of one message and an acknowledgement of the old one, in this order: after a kill between them the
-message is delivered twice, and never lost.
+new checkpoint of one message and an acknowledgement of the old one, in this order. A kill between them delivers the
+message twice, but never loses it.
 
 RocketMQ answers SUCCESS although an acknowledgement could not be stored. Here the answer is an error.
 
@@ -39,7 +39,7 @@ from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.turns import in_slices
 from gantrymq.store.message_store import MessageStore
 
-_MOST_BITS = 65_536  # of a batch: a pop with a filter looks at some hundred messages
+_MOST_BITS = 65_536  # in one entry of a batch; a pop with a filter reads a few hundred messages
 _MOST_AHEAD_MS = 1_000
 
 # Called with None, or with the reason why an acknowledgement is not stored.
@@ -113,7 +113,7 @@ class AckMessageProcessor:
         if handle.is_order:
             return self._change_in_order(request, asked, handle, now_ms)
         if 0 <= handle.pop_time_ms - now_ms < _MOST_AHEAD_MS:
-            # A change in the millisecond of the pop would give the new checkpoint the old one's name.
+            # In the millisecond of the pop the new checkpoint would have the same key as the old one.
             now_ms = handle.pop_time_ms + 1
         point = Checkpoint(
             topic=topic,
@@ -165,7 +165,7 @@ class AckMessageProcessor:
         return request.response(ResponseCode.SUCCESS) if wrong is None else request.response(*wrong)
 
     def _acknowledge_several(self, one: BatchAck, broker_name: str, acked: Acked) -> bool:
-        """Acknowledge the messages of one pop. Returns False if it names none."""
+        """Acknowledge the messages of one pop. Returns False if the entry names no message."""
         topic = real_topic(one.retry, one.topic, one.consumer_group)
         require_revive_queue(one.revive_queue_id, self._revive.queues)
         low, high = self._bounds(topic, one.queue_id)
@@ -197,7 +197,7 @@ class AckMessageProcessor:
     # Ordered pops
 
     def _acknowledge_in_order(self, key: CheckpointKey, offset: int, handle: ReceiptHandle) -> str | None:
-        """Acknowledge a message of an ordered pop; what is wrong with it, or None (ackOrderly)."""
+        """Acknowledge a message of an ordered pop. Returns the error's text, or None (ackOrderly)."""
         topic, group, queue_id = key.topic, key.group, key.queue_id
         old = self._offsets.query(group, topic, queue_id)
         if offset < old:

@@ -154,8 +154,8 @@ def _share_for_pop(
 ) -> list[MessageQueue]:
     """The queues that a client pops (allocate4Pop). Queue -1 means all queues of a broker.
 
-    A client pops its own share and those of the ``share_queue_num`` clients behind it, because several may pop one
-    queue. With 0, or with as many as there are others, each client pops everything.
+    Several clients may pop one queue. So a client pops its own share and the shares of the ``share_queue_num`` clients
+    after it. With 0, or with at least the number of the other clients, each client pops all queues.
     """
     count = len(clients)
     if share_queue_num <= 0 or share_queue_num >= count - 1:

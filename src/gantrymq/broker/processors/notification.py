@@ -33,7 +33,7 @@ from gantrymq.remoting.transport.dispatcher import failure
 from gantrymq.remoting.transport.turns import FairTurns
 from gantrymq.store.message_store import MessageStore
 
-_TESTED = 32  # messages whose tags are compared with a filter
+_TESTED = 32  # the most messages whose tags are compared with a filter
 
 Recheck = Callable[[], str | None]
 
@@ -106,7 +106,7 @@ class NotificationProcessor:
         found: PopFilter,
         finish: Callable[[bool], None],
     ) -> Iterator[None]:
-        """Look at one queue a step, until one has a message."""
+        """Look at one queue a step, until a queue has a message."""
         has_message = False
         try:
             for queue, wanted in self._places(asked, topic, found):
@@ -187,7 +187,7 @@ class NotificationProcessor:
 
 
 def _queues(topic: TopicConfig, group: str) -> Iterator[PoppedQueue]:
-    """All queues of a topic, beginning with one by chance."""
+    """All queues of a topic, from a random one on."""
     name, queues = str(topic.topic_name), queue_ids(str(topic.topic_name), topic.read_queue_nums)
     first = random.randrange(100)
     for number in queues:

@@ -1,7 +1,7 @@
 """POP_MESSAGE: the next messages of a queue, or of all queues of a topic, for a group. They are invisible for a while.
 
-A pop goes through its queues in slices of the event loop, because a topic may have 65,536 of them. It hands out the
-messages of a queue when their checkpoint is in the log. There are no locks: the offset of the next pop is known as soon
+A pop goes through its queues in slices of the event loop, because a topic may have 65,536 of them. It returns the
+messages of a queue once their checkpoint is in the log. There are no locks: the offset of the next pop is known as soon
 as the messages are found. A pop that finds nothing waits, see :mod:`gantrymq.broker.pop.long_polling`.
 
 Source: PopMessageProcessor.
@@ -48,7 +48,7 @@ from gantrymq.remoting.transport.dispatcher import failure
 from gantrymq.remoting.transport.turns import FairTurns
 from gantrymq.store.message_store import MessageStore
 
-_LATE_MS = 500  # a request that is this late is not looked at (isTimeoutTooMuch)
+_LATE_MS = 500  # a request that is this late is refused (isTimeoutTooMuch)
 _MIN = 0  # ConsumeInitMode
 _WRONG_OFFSET = (
     GetMessageStatus.OFFSET_TOO_SMALL,
@@ -88,7 +88,7 @@ class _Run:
 
     @property
     def key(self) -> PollKey:
-        """What it waits for."""
+        """The queue and the group for which the pop waits."""
         return PollKey(self.asked.topic, self.asked.consumer_group, max(self.asked.queue_id, -1))
 
 
@@ -182,15 +182,16 @@ class PopMessageProcessor:
             if not run.count:
                 run.channel.send(response)
                 return
-            # What was found has a checkpoint: an error would hide it until the end of its invisible time.
+            # Answer with the messages that were found. They have checkpoints, so an error would hide them for their
+            # invisible time.
         run.is_walked = True
         self._finish(run)
 
     def _places(self, run: _Run, topic: TopicConfig) -> Iterator[tuple[str, int, bool]]:
         """The queues of a pop in their order: (topic, queue, whether it is one of a retry topic).
 
-        A fifth of all pops looks into the retry topic first, the others if they have room left. So neither topic can
-        keep the other one from being consumed.
+        A fifth of all pops looks into the retry topic first. The others look into it last, if they have room left. So
+        neither topic can starve the other.
         """
         broker, asked = self._config.broker, run.asked
         number = random.randrange(100)
@@ -208,7 +209,7 @@ class PopMessageProcessor:
             yield from ((name, one, True) for name, one in _queues(retry, number))
 
     def _retry_topic(self, asked: PopMessageRequestHeader, *, is_even: bool) -> TopicConfig | None:
-        """The retry topic that a pop looks into. Where both versions exist, each one has its turn.
+        """The retry topic that a pop looks into. If both versions exist, they take turns.
 
         RocketMQ leaves the messages of version 2 where they are after enableRetryTopicV2 was turned off.
         """
@@ -223,14 +224,14 @@ class PopMessageProcessor:
     def _pop_queue(self, run: _Run, queue: PoppedQueue, *, is_retry: bool) -> None:
         asked, broker = run.asked, self._config.broker
         if broker.enable_pop_message_threshold and self._inflight.count(queue) > broker.pop_inflight_message_threshold:
-            return  # an acknowledgement wakes the next pop
+            return  # the acknowledgement that frees room wakes the next pop
         offset = self._next_offset(queue, asked.init_mode)
         end = self._store.max_offset_in_queue(queue.topic, queue.queue_id)
         if offset == end or not self._buffer.has_room(queue):
             return
         if asked.order:
             if self._orders.check_block(asked.attempt_id, *queue, asked.invisible_time):
-                return  # what frees the queue wakes the next pop
+                return  # the next pop is woken when the queue is free
             self._inflight.clear(queue)
         if run.count >= max(asked.max_msg_nums, 1) or run.size_bytes >= broker.max_transfer_bytes_in_memory:
             run.rest += max(end - offset, 0)
@@ -261,7 +262,9 @@ class PopMessageProcessor:
         )
 
     def _hand_out(self, run: _Run, queue: PoppedQueue, offset: int, found: PulledMessages, *, is_retry: bool) -> bool:
-        """Add the messages of a queue and put their checkpoint. Returns False if there is one of this name."""
+        """Add the messages of a queue and put their checkpoint. Returns False if a checkpoint with the same key
+        exists.
+        """
         asked, offsets = run.asked, queue_offsets(found.pieces)
         if asked.order:
             run.order_counts += self._orders.update(
@@ -292,7 +295,7 @@ class PopMessageProcessor:
         return True
 
     def _put_checkpoint(self, run: _Run, queue: PoppedQueue, offset: int, offsets: list[int], next_offset: int) -> bool:
-        """Put the checkpoint of a queue's messages. Returns False if there is one of this name."""
+        """Put the checkpoint of a queue's messages. Returns False if a checkpoint with the same key exists."""
         point = Checkpoint(
             topic=queue.topic,
             group=queue.group,
@@ -315,7 +318,7 @@ class PopMessageProcessor:
         return False
 
     def _pass_over(self, queue: PoppedQueue, next_offset: int, *, in_order: bool) -> None:
-        """No message up to an offset is for the group."""
+        """Advance past messages that the filter does not match."""
         if in_order:
             self._offsets.commit(queue.group, queue.topic, queue.queue_id, next_offset)
         else:
@@ -324,7 +327,9 @@ class PopMessageProcessor:
     # Offsets
 
     def _next_offset(self, queue: PoppedQueue, init_mode: int) -> int:
-        """Where a pop of a queue begins (getPopOffset). A reset offset comes first, and is taken."""
+        """The offset at which a pop of a queue begins (getPopOffset). A reset offset takes precedence, and is used
+        up.
+        """
         topic, group, queue_id = queue
         reset = self._offsets.take_reset(group, topic, queue_id)
         if reset is not None:
@@ -340,7 +345,7 @@ class PopMessageProcessor:
         return max(offset, self._buffer.next_offset(queue))
 
     def _first_offset(self, queue: PoppedQueue, init_mode: int) -> int:
-        """Where a group without an offset begins (getInitOffset)."""
+        """The offset at which a group without a committed offset begins (getInitOffset)."""
         topic, _, queue_id = queue
         store, broker = self._store, self._config.broker
         if init_mode == _MIN or topic.startswith(names.RETRY_PREFIX):
@@ -352,7 +357,7 @@ class PopMessageProcessor:
     # Answers
 
     def _finish(self, run: _Run) -> None:
-        """Answer, or wait, once all queues were looked at and their checkpoints are in the log."""
+        """Answer or wait, once the pop has been through all queues and their checkpoints are in the log."""
         if run.puts or not run.is_walked:
             return
         if run.count:
@@ -413,7 +418,7 @@ class PopMessageProcessor:
 
 
 def _queues(topic: TopicConfig, first: int) -> Iterator[tuple[str, int]]:
-    """All queues of a topic, beginning with one by chance, downwards as RocketMQ does."""
+    """All queues of a topic in descending order, as in RocketMQ. ``first`` shifts the start."""
     queues = queue_ids(str(topic.topic_name), topic.read_queue_nums)
     for number in reversed(queues):
         yield str(topic.topic_name), (number + first) % len(queues)

@@ -1,8 +1,8 @@
-"""What ordered pops have delivered and not yet committed, by topic, group and queue.
+"""The messages that ordered pops have delivered and not yet committed, by topic, group and queue.
 
 An ordered pop delivers a queue's messages to one consumer at a time: the next pop of the queue is blocked until every
-message of the last one is acknowledged or visible again. There are no checkpoints for it. This table is the whole
-state; RocketMQ keeps it in ``config/consumerOrderInfo.json``, in whose shape it is saved here.
+message of the last one is acknowledged or visible again. Ordered pops have no checkpoints: this table is their whole
+state. It is saved in ``config/consumerOrderInfo.json``, in RocketMQ's format.
 
 Two details differ from Java. The lock of a queue is free when its last message is visible, not its first: a waiting pop
 that is woken earlier would be blocked again. A next visible time is kept only for an offset that was delivered, so that
@@ -75,12 +75,12 @@ class OrderInfo(Body, kw_only=True):
         self.committed = bits - (1 << MOST_OFFSETS) if bits >= 1 << (MOST_OFFSETS - 1) else bits  # a Java long
 
     def next_offset(self) -> int:
-        """The offset that the group has reached: the first message that is not acknowledged."""
+        """The offset of the first message that is not acknowledged. The group commits it."""
         pending = next(self._pending(), None)
         return self.queue_offsets()[-1] + 1 if pending is None else pending
 
     def is_blocked(self, attempt_id: str | None, now_ms: int) -> bool:
-        """Whether another pop must wait (needBlock). A repeated attempt of the same pop need not."""
+        """Whether another pop must wait (needBlock). A pop with the same attempt id does not wait."""
         if self.attempt_id is not None and self.attempt_id == attempt_id:
             return False
         return any(self._visible_time_ms(offset) > now_ms for offset in self._pending())
@@ -205,7 +205,7 @@ class ConsumerOrderInfo:
         return None if info is None else info.lock_free_timestamp(self._clock.now_ms())
 
     def auto_clean(self, read_queues: Callable[[str], int | None], has_group: Callable[[str], bool]) -> None:
-        """Drop the entries of topics, groups and queues that are gone, and those unused for UNUSED_MS.
+        """Drop the entries of deleted topics, groups and queues, and those unused for UNUSED_MS.
 
         ``read_queues`` returns a topic's number of queues, None if there is no such topic.
         """

@@ -1,4 +1,4 @@
-"""How a group consumes a topic, PULL or POP, as SET_MESSAGE_REQUEST_MODE has set it.
+"""The mode in which a group consumes a topic, PULL or POP, as set by SET_MESSAGE_REQUEST_MODE.
 
 The table is kept in ``config/messageRequestMode.json``, as RocketMQ keeps it.
 
@@ -45,11 +45,11 @@ class MessageRequestModeManager:
         return self._count
 
     def get(self, topic: str, group: str) -> SetMessageRequestModeRequestBody | None:
-        """What was set for a group and topic, or None."""
+        """The mode that was set for a group and topic, or None."""
         return self._table.get(topic, {}).get(group)
 
     def set(self, given: SetMessageRequestModeRequestBody) -> None:
-        """Set a mode. Raises RemotingError for one more group and topic than MOST_MODES."""
+        """Set a mode. Raises RemotingError if MOST_MODES pairs of group and topic have one."""
         is_new = self.get(given.topic, given.consumer_group) is None
         if is_new and self._count >= MOST_MODES:
             raise RemotingError(f"message request modes are set for {MOST_MODES} pairs of topic and group, and no more")
