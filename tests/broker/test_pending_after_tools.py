@@ -15,12 +15,12 @@ from broker_cases import STORE, BrokerCase
 from test_transactions import HALF, NEVER_MS, Transactions
 
 from gantrymq.clock import ManualClock
-from gantrymq.format.pop_check_point import (
+from gantrymq.format.pop_checkpoint import (
     PopAck,
-    PopCheckPoint,
+    PopCheckpoint,
     PopKey,
-    encode_ack,
-    encode_check_point,
+    encode_pop_ack,
+    encode_pop_checkpoint,
 )
 from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from gantrymq.model.message import Message
@@ -87,9 +87,9 @@ async def make(path: Path) -> None:
             if end is not None:
                 await tx.end(half, end)
         for start in (0, 10):
-            point = PopCheckPoint(PopKey("plain", "G", 0, start, BEGIN_MS, "broker-a"), HOUR_MS, 3, 0, (0, 1, 2))
-            timed(store, clock, REVIVE, encode_check_point(point), HOUR_MS - SECOND_MS, TAGS="ck")
-            timed(store, clock, REVIVE, encode_ack(PopAck(point.key, (start + 1,))), HOUR_MS, TAGS="ack")
+            point = PopCheckpoint(PopKey("plain", "G", 0, start, BEGIN_MS, "broker-a"), HOUR_MS, [0, 1, 2])
+            timed(store, clock, REVIVE, encode_pop_checkpoint(point), HOUR_MS - SECOND_MS, TAGS="ck")
+            timed(store, clock, REVIVE, encode_pop_ack(PopAck(point.key, (start + 1,))), HOUR_MS, TAGS="ack")
         await tx.write_ops()
         await tx.check(70 * SECOND_MS)  # it puts the open half messages back
         await tx.write_ops()

@@ -13,9 +13,9 @@ import pytest_asyncio
 from broker_cases import BrokerCase, StartBroker, messages_of
 
 from gantrymq.broker import names
-from gantrymq.broker.pop.records import checkpoint_body, decode_ack, decode_checkpoint
 from gantrymq.clock import ManualClock
 from gantrymq.errors import DiskError
+from gantrymq.format.pop_checkpoint import decode_pop_ack, decode_pop_checkpoint, encode_pop_checkpoint
 from gantrymq.fs.killable import KillableFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message, StoredMessage
@@ -267,7 +267,7 @@ async def test_the_records_are_those_of_rocketmq(pops: Pops) -> None:
     }  # fmt: skip
     assert ack.body == b'{"ao":0,"bn":"broker-a","c":"G","pt":1700000000000,"q":0,"so":0,"t":"T"}'
     assert (ack.properties["TAGS"], ack.properties["TIMER_DELIVER_MS"]) == ("ack", "1700000030000")
-    assert decode_checkpoint(point.body).key == decode_ack(ack.body, "x", is_batch=False).key
+    assert decode_pop_checkpoint(point.body).key == decode_pop_ack(ack.body, is_batch=False).key
 
 
 async def test_an_offset_is_committed_when_its_checkpoint_is_durable(pops: Pops) -> None:
@@ -678,8 +678,8 @@ async def test_a_message_that_cannot_be_revived_is_tried_later(pops: Pops) -> No
     config.broker = replace(config.broker, max_topics=1)
     await pops.revived()
     await pops.caught_up()
-    point = decode_checkpoint(pops.records()[-1].body)
-    assert (point.re_puts, point.start_offset, point.diffs) == (1, 0, [0])
+    point = decode_pop_checkpoint(pops.records()[-1].body)
+    assert (point.re_puts, point.key.start_offset, point.diffs) == (1, 0, [0])
     assert point.revive_time_ms == pops.clock.now_ms() + 10_000
     config.broker = replace(config.broker, max_topics=50_000)
     await pops.revived(13_000)
@@ -784,10 +784,10 @@ async def test_two_checkpoints_of_one_name_are_one(pops: Pops) -> None:
     await pops.send(b"a", b"b", b"c")
     await pops.pop(max_msg_nums=1)
     await pops.caught_up()
-    point = decode_checkpoint(pops.records()[0].body)
+    point = decode_pop_checkpoint(pops.records()[0].body)
     revive_id = int(pops.records()[0].properties["REAL_QID"])
     both = replace(point, diffs=[1, 2])
-    await pops.case.server.store.put_async(Message(REVIVE, checkpoint_body(both), revive_id, tags="ck"))
+    await pops.case.server.store.put_async(Message(REVIVE, encode_pop_checkpoint(both), revive_id, tags="ck"))
     await pops.revived()
     assert pops.case.server.store.max_offset_in_queue(RETRY, 0) == 3
 

@@ -11,7 +11,7 @@ import pytest
 from cli_cases import Run, tree
 from test_documented_commands import of_kind, section, shape_of
 
-from gantrymq.format.pop_check_point import PopCheckPoint, PopKey, encode_check_point
+from gantrymq.format.pop_checkpoint import PopCheckpoint, PopKey, encode_pop_checkpoint
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.store.message_store import MessageStore
@@ -25,9 +25,9 @@ CONFIG = replace(SMALL, mapped_file_size_commit_log=1 << 20)
 def store(tmp_path: Path) -> Path:
     """A store of now with a delayed message that is due in an hour, and a timer message and a pop that are overdue."""
     case = TimerCase(RealFileSystem(), tmp_path / "store", config=CONFIG)
-    point = PopCheckPoint(PopKey("orders", "G", 0, 7, case.clock.now_ms()), 60_000, 1)
+    point = PopCheckpoint(PopKey("orders", "G", 0, 7, case.clock.now_ms()), 60_000, [0])
     revive = "rmq_sys_REVIVE_LOG_C"
-    case.send(encode_check_point(point), topic=revive, deliver_ms=point.revive_time_ms - 1_000, TAGS="ck")
+    case.send(encode_pop_checkpoint(point), topic=revive, deliver_ms=point.revive_time_ms - 1_000, TAGS="ck")
     case.send(deliver_ms=case.clock.now_ms() + 10_000)
     case.step()
     case.close()

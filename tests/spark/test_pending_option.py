@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gantrymq.errors import ConfigError
-from gantrymq.format.pop_check_point import PopCheckPoint, PopKey, encode_check_point
+from gantrymq.format.pop_checkpoint import PopCheckpoint, PopKey, encode_pop_checkpoint
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import REVIVE_TOPIC_PREFIX, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, Message
 from gantrymq.spark import RocketMQDataSource
@@ -40,9 +40,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
             more = {"TRAN_MSG": "true", "PGROUP": "P", "REAL_TOPIC": "paid", "REAL_QID": "1"}
             case.store.put(Message(TRANS_HALF_TOPIC, b"h", properties=more, born_timestamp_ms=NOON_MS))
     case.store.put(Message(TRANS_OP_HALF_TOPIC, b"1,2,", tags="d"))
-    point = PopCheckPoint(PopKey("orders", "G", 0, 7, NOON_MS), 60_000, 3, 0b10)
+    point = PopCheckpoint(PopKey("orders", "G", 0, 7, NOON_MS), 60_000, [0, 1, 2], 0b10)
     topic = f"{REVIVE_TOPIC_PREFIX}DefaultCluster"
-    case.send(encode_check_point(point), topic=topic, deliver_ms=point.revive_time_ms - SECOND_MS, TAGS="ck")
+    case.send(encode_pop_checkpoint(point), topic=topic, deliver_ms=point.revive_time_ms - SECOND_MS, TAGS="ck")
     case.step()
     case.wait(HOUR_MS, step_ms=HOUR_MS)  # the first timer message and the checkpoint are delivered
     case.close()

@@ -13,13 +13,12 @@ import pytest
 
 from gantrymq.broker.transactions.half_messages import half_message, immune_message, op_message
 from gantrymq.format.op_message import op_body
-from gantrymq.format.pop_check_point import (
+from gantrymq.format.pop_checkpoint import (
     PopAck,
-    PopCheckPoint,
+    PopCheckpoint,
     PopKey,
-    encode_ack,
-    encode_batch_ack,
-    encode_check_point,
+    encode_pop_ack,
+    encode_pop_checkpoint,
 )
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import LOOPBACK, TRANS_HALF_TOPIC, Message
@@ -221,13 +220,13 @@ def key(start_offset: int, topic: str = "orders") -> PopKey:
 
 
 def pop(case: TimerCase, start_offset: int, count: int, invisible_ms: int = 60_000, topic: str = "orders") -> None:
-    point = PopCheckPoint(key(start_offset, topic), invisible_ms, count, 0, tuple(range(count)))
-    case.send(encode_check_point(point), topic=REVIVE_TOPIC, deliver_ms=point.revive_time_ms - SECOND_MS, TAGS="ck")
+    point = PopCheckpoint(key(start_offset, topic), invisible_ms, list(range(count)))
+    case.send(encode_pop_checkpoint(point), topic=REVIVE_TOPIC, deliver_ms=point.revive_time_ms - SECOND_MS, TAGS="ck")
 
 
 def ack(case: TimerCase, start_offset: int, *offsets: int, is_batch: bool = False, due_ms: int = 60_000) -> None:
-    one = PopAck(key(start_offset)._replace(broker_name="" if is_batch else "broker-a"), offsets)
-    body, tag = (encode_batch_ack(one), "bAck") if is_batch else (encode_ack(one), "ack")
+    one = PopAck(key(start_offset)._replace(broker_name="" if is_batch else "broker-a"), offsets, is_batch)
+    body, tag = encode_pop_ack(one), one.tag
     case.send(body, topic=REVIVE_TOPIC, deliver_ms=NOON_MS + due_ms, TAGS=tag)
 
 

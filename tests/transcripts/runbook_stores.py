@@ -10,7 +10,7 @@ from pathlib import Path
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.checkpoint import decode_checkpoint, encode_checkpoint
-from gantrymq.format.pop_check_point import PopAck, PopCheckPoint, PopKey, encode_ack, encode_check_point
+from gantrymq.format.pop_checkpoint import PopAck, PopCheckpoint, PopKey, encode_pop_ack, encode_pop_checkpoint
 from gantrymq.format.queue_entry import UNIT_SIZE
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import REVIVE_TOPIC_PREFIX, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, Message
@@ -206,9 +206,9 @@ def leave_waiting(store: Path) -> None:
         transaction = {"TRAN_MSG": "true", "PGROUP": "payment-service", "REAL_TOPIC": "payments", "REAL_QID": "0"}
         case.store.put(Message(TRANS_HALF_TOPIC, b"half", properties=transaction, born_timestamp_ms=clock.now_ms()))
     case.store.put(Message(TRANS_OP_HALF_TOPIC, b"1,", tags="d"))
-    point = PopCheckPoint(PopKey("orders", "billing", 3, 40, clock.now_ms(), "broker-a"), 60_000, 3, 0, (0, 1, 2))
+    point = PopCheckpoint(PopKey("orders", "billing", 3, 40, clock.now_ms(), "broker-a"), 60_000, [0, 1, 2])
     ack = PopAck(point.key, (41,))
-    for tag, body, due_ms in (("ck", encode_check_point(point), 59_000), ("ack", encode_ack(ack), 60_000)):
+    for tag, body, due_ms in (("ck", encode_pop_checkpoint(point), 59_000), ("ack", encode_pop_ack(ack), 60_000)):
         topic = REVIVE_TOPIC_PREFIX + "DefaultCluster"
         case.send(body, topic=topic, deliver_ms=clock.now_ms() + due_ms, TAGS=tag)
     case.step()

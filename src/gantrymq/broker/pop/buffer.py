@@ -23,11 +23,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gantrymq.broker.pop.records import Ack, Checkpoint, CheckpointKey
 from gantrymq.broker.pop.revive_log import ReviveLog
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.format.pop_checkpoint import PopAck, PopCheckpoint, PopKey
 from gantrymq.remoting.transport.limited_log import LimitedLog
 from gantrymq.remoting.transport.turns import in_slices
 from gantrymq.store.message_store import MessageStore
@@ -50,7 +50,7 @@ class _Pop:
 
     __slots__ = ("is_merging", "log_end", "next_offset", "point", "puts", "revive_queue_id", "stored_bits")
 
-    def __init__(self, point: Checkpoint | None, revive_queue_id: int, next_offset: int) -> None:
+    def __init__(self, point: PopCheckpoint | None, revive_queue_id: int, next_offset: int) -> None:
         self.point, self.revive_queue_id, self.next_offset = point, revive_queue_id, next_offset
         self.log_end = 0 if point is None else -1  # -1: not stored
         self.puts = 0  # its records that are being stored
@@ -78,7 +78,7 @@ class PopBuffer:
         self._config, self._clock, self._store = config, clock, store
         self._offsets, self._revive, self._log = offsets, revive, log
         self._queues: dict[PoppedQueue, deque[_Pop]] = {}
-        self._points: dict[CheckpointKey, _Pop] = {}  # not stored yet, or still collecting acknowledgements
+        self._points: dict[PopKey, _Pop] = {}  # not stored yet, or still collecting acknowledgements
         self._flush_asked_ms = 0
 
     def __len__(self) -> int:
@@ -113,7 +113,7 @@ class PopBuffer:
             return
         self._queues.setdefault(queue, deque()).append(_Pop(None, 0, next_offset))
 
-    def add(self, point: Checkpoint, revive_queue_id: int, next_offset: int, done: Callable[[], None]) -> bool:
+    def add(self, point: PopCheckpoint, revive_queue_id: int, next_offset: int, done: Callable[[], None]) -> bool:
         """Note a pop that takes the messages of a checkpoint. ``done`` is called when the pop may be answered.
 
         Returns False, and adds nothing, if a checkpoint with the same key exists. (addCk, addCkJustOffset)
@@ -121,7 +121,7 @@ class PopBuffer:
         if point.key in self._points:
             return False
         pop = _Pop(point, revive_queue_id, next_offset)
-        queue = PoppedQueue(point.topic, point.group, point.queue_id)
+        queue = PoppedQueue(point.key.topic, point.key.group, point.key.queue_id)
         self._points[point.key] = pop
         self._queues.setdefault(queue, deque()).append(pop)
         broker, left_ms = self._config.broker, point.revive_time_ms - self._clock.now_ms()
@@ -149,14 +149,14 @@ class PopBuffer:
 
     # Acknowledgements
 
-    def acknowledge(self, ack: Ack) -> bool:
+    def acknowledge(self, ack: PopAck) -> bool:
         """Note an acknowledgement in memory. Returns False if it has to be stored (addAk)."""
         broker, now_ms, pop = self._config.broker, self._clock.now_ms(), self._points.get(ack.key)
         if pop is None or not pop.is_merging or pop.point is None or not broker.enable_pop_buffer_merge:
             return False
         if pop.point.revive_time_ms - now_ms < broker.pop_ck_stay_buffer_timeout_ms + _SAFETY_MS:
             return False
-        if now_ms - pop.point.pop_time_ms > broker.pop_ck_stay_buffer_time_ms - _SAFETY_MS:
+        if now_ms - pop.point.key.pop_time_ms > broker.pop_ck_stay_buffer_time_ms - _SAFETY_MS:
             return False
         for offset in ack.offsets:
             pop.point.acknowledge(offset)
@@ -189,12 +189,12 @@ class PopBuffer:
         else:
             self._store_acks(pop)
 
-    def _is_over(self, point: Checkpoint) -> bool:
+    def _is_over(self, point: PopCheckpoint) -> bool:
         broker, now_ms = self._config.broker, self._clock.now_ms()
         return (
             not broker.enable_pop_buffer_merge
             or point.revive_time_ms - now_ms < broker.pop_ck_stay_buffer_timeout_ms
-            or now_ms - point.pop_time_ms > broker.pop_ck_stay_buffer_time_ms
+            or now_ms - point.key.pop_time_ms > broker.pop_ck_stay_buffer_time_ms
         )
 
     def _put(self, pop: _Pop, done: Callable[[], None]) -> None:
@@ -206,7 +206,7 @@ class PopBuffer:
             pop.puts -= 1
             if log_end < 0:
                 self._log.warning(
-                    "a checkpoint cannot be stored, and is put again", topic=point.topic, group=point.group,
+                    "a checkpoint cannot be stored, and is put again", topic=point.key.topic, group=point.key.group,
                     reason=reason,
                 )  # fmt: skip
             else:
@@ -222,17 +222,17 @@ class PopBuffer:
         assert point is not None, "a pop without messages has no acknowledgements"
         pop.is_merging = False
         fresh = point.acked & ~pop.stored_bits
-        offsets = [point.start_offset + diff for bit, diff in enumerate(point.diffs) if fresh >> bit & 1]
+        offsets = [point.key.start_offset + diff for bit, diff in enumerate(point.diffs) if fresh >> bit & 1]
         if not offsets:
             self._settle(pop)
             return
         is_batch = self._config.broker.enable_pop_batch_ack
-        acks = [offsets] if is_batch else [[one] for one in offsets]
+        acks = [tuple(offsets)] if is_batch else [(one,) for one in offsets]
         pop.puts += len(acks)
         for one in acks:
-            self._store_ack(pop, Ack(point.key, one, is_batch), point)
+            self._store_ack(pop, PopAck(point.key, one, is_batch), point)
 
-    def _store_ack(self, pop: _Pop, ack: Ack, point: Checkpoint) -> None:
+    def _store_ack(self, pop: _Pop, ack: PopAck, point: PopCheckpoint) -> None:
         def stored(log_end: int, reason: str | None) -> None:
             pop.puts -= 1
             if log_end >= 0:

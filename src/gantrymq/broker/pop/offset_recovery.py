@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gantrymq.broker.pop.buffer import PoppedQueue
-from gantrymq.broker.pop.records import CHECKPOINT_TAG, decode_checkpoint
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.errors import DiskError
+from gantrymq.format.pop_checkpoint import CHECKPOINT_TAG, decode_pop_checkpoint
 from gantrymq.model.message import PROPERTY_REAL_TOPIC, TIMER_TOPIC
 from gantrymq.store.message_store import MessageStore
 
@@ -71,13 +71,13 @@ def _runs(store: MessageStore, begin: int, end: int, revive_topic: str) -> dict[
 
 def _take(found: dict[PoppedQueue, list[_Run]], body: bytes) -> None:
     try:
-        point = decode_checkpoint(body)
+        point = decode_pop_checkpoint(body)
     except ValueError:
         return
     if not point.diffs or point.re_puts is not None:
         return
-    runs = found.setdefault(PoppedQueue(point.topic, point.group, point.queue_id), [])
-    run = _Run(point.start_offset, point.start_offset + max(point.diffs) + 1)
+    runs = found.setdefault(PoppedQueue(point.key.topic, point.key.group, point.key.queue_id), [])
+    run = _Run(point.key.start_offset, point.key.start_offset + max(point.diffs) + 1)
     if not runs or run.begin > runs[-1].end:
         runs.append(run)
     elif run.begin == runs[-1].end:

@@ -28,21 +28,7 @@ from gantrymq.broker import names
 from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.pop.buffer import PoppedQueue
 from gantrymq.broker.pop.inflight import InflightMessages
-from gantrymq.broker.pop.records import (
-    ACK_TAG,
-    AHEAD_MS,
-    BATCH_ACK_TAG,
-    CHECKPOINT_TAG,
-    MOST_MESSAGES,
-    Ack,
-    Checkpoint,
-    CheckpointKey,
-    decode_ack,
-    decode_checkpoint,
-    normal_topic,
-    retried_message,
-    retry_topic,
-)
+from gantrymq.broker.pop.records import normal_topic, retried_message, retry_topic
 from gantrymq.broker.pop.revive_log import ReviveLog
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
@@ -51,6 +37,13 @@ from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import DiskError, RemotingError
+from gantrymq.format.pop_checkpoint import (
+    AHEAD_MS,
+    MOST_MESSAGES,
+    PopCheckpoint,
+    PopKey,
+    decode_pop_record,
+)
 from gantrymq.model.java import LONG_MAX, parse_number
 from gantrymq.model.message import PROPERTY_TIMER_DELIVER_MS, TIMER_TOPIC, Message, StoredMessage
 from gantrymq.model.status import GetMessageStatus
@@ -78,8 +71,8 @@ class _ReviveQueue:
     queue_id: int
     decided: int
     next: int
-    points: dict[CheckpointKey, Checkpoint] = field(default_factory=dict)
-    early: dict[CheckpointKey, list[int]] = field(default_factory=dict)  # acknowledged offsets without a checkpoint
+    points: dict[PopKey, PopCheckpoint] = field(default_factory=dict)
+    early: dict[PopKey, list[int]] = field(default_factory=dict)  # acknowledged offsets without a checkpoint
     delivered_ms: int = 0  # the latest due time of all records that were read
     failed_reads: int = 0
     unpublished: tuple[int, int] | None = None  # the log offset that must be durable first, and the offset to commit
@@ -214,43 +207,47 @@ class PopReviveService:
 
     def _take(self, queue: _ReviveQueue, record: StoredMessage) -> None:
         """Note a checkpoint, or set the bits of an acknowledgement in its checkpoint."""
-        own_name, tag = self._config.broker.broker_name, record.tags
         try:
-            if tag == CHECKPOINT_TAG:
-                point = decode_checkpoint(record.body)
-                point.revive_offset = record.queue_offset
-                for offset in queue.early.pop(point.key, ()):
-                    point.acknowledge(offset)
-                same = queue.points.pop(point.key, None)  # the order is that of the revive offsets
-                queue.points[point.key] = point
-                if same is not None:
-                    point.merge(same)
-            elif tag in (ACK_TAG, BATCH_ACK_TAG):
-                ack = decode_ack(record.body, own_name, is_batch=tag == BATCH_ACK_TAG)
-                self._acknowledge(queue, ack)
+            value = decode_pop_record(record.tags or "", record.body)
         except ValueError as error:
             self._log.warning(
                 "a record of the revive topic cannot be read, and is passed over", queue=queue.queue_id,
                 offset=record.queue_offset, reason=str(error),
             )  # fmt: skip
+            value = None
+        if isinstance(value, PopCheckpoint):
+            value.revive_offset = record.queue_offset
+            self._add(queue, value)
+        elif value is not None:
+            key, own_name = value.key, self._config.broker.broker_name
+            self._acknowledge(queue, key if key.broker_name else key._replace(broker_name=own_name), value.offsets)
         queue.delivered_ms = max(queue.delivered_ms, _deliver_ms(record))
 
     @staticmethod
-    def _acknowledge(queue: _ReviveQueue, ack: Ack) -> None:
-        known = queue.points.get(ack.key)
+    def _add(queue: _ReviveQueue, point: PopCheckpoint) -> None:
+        for offset in queue.early.pop(point.key, ()):
+            point.acknowledge(offset)
+        same = queue.points.pop(point.key, None)  # the order is that of the revive offsets
+        queue.points[point.key] = point
+        if same is not None:
+            point.merge(same)
+
+    @staticmethod
+    def _acknowledge(queue: _ReviveQueue, key: PopKey, offsets: tuple[int, ...]) -> None:
+        known = queue.points.get(key)
         if known is None:
             if len(queue.early) >= _MOST_EARLY:
                 del queue.early[next(iter(queue.early))]
-            queue.early.setdefault(ack.key, []).extend(ack.offsets[:MOST_MESSAGES])
+            queue.early.setdefault(key, []).extend(offsets[:MOST_MESSAGES])
             return
-        for offset in ack.offsets:
+        for offset in offsets:
             known.acknowledge(offset)
 
     # Decisions
 
     async def _decide(self, queue: _ReviveQueue, until_ms: int) -> None:
         """Decide checkpoints in their order, up to the first one that is not due."""
-        due: list[Checkpoint] = []
+        due: list[PopCheckpoint] = []
         for point in list(queue.points.values()):
             if until_ms - point.revive_time_ms <= _GRACE_MS:
                 break
@@ -265,15 +262,15 @@ class PopReviveService:
                 queue.decided = point.revive_offset
             await asyncio.sleep(0)
 
-    async def _revive_open(self, queue: _ReviveQueue, point: Checkpoint) -> bool:
+    async def _revive_open(self, queue: _ReviveQueue, point: PopCheckpoint) -> bool:
         """Put the messages that are not acknowledged into the retry topic. Returns False if it has to be retried. If
         the topic or the group was deleted, nothing is put.
         """
         offsets = point.open_offsets()
         if not offsets:
             return True
-        topic = normal_topic(point.topic, point.group)
-        if topic is None or topic not in self._topics or self._groups.find(point.group) is None:
+        topic = normal_topic(point.key.topic, point.key.group)
+        if topic is None or topic not in self._topics or self._groups.find(point.key.group) is None:
             return True
         done = await asyncio.gather(*(self._revive_message(point, offset) for offset in offsets))
         failed = [offset for offset, is_done in zip(offsets, done, strict=True) if not is_done]
@@ -281,32 +278,33 @@ class PopReviveService:
             return not failed
         return all(await asyncio.gather(*(self._put_later(queue, point, offset) for offset in failed)))
 
-    async def _revive_message(self, point: Checkpoint, offset: int) -> bool:
+    async def _revive_message(self, point: PopCheckpoint, offset: int) -> bool:
         """Put one message into the retry topic. Returns False if that failed. A message that the log no longer has
         counts as put.
         """
+        topic, group, queue_id = point.key.topic, point.key.group, point.key.queue_id
         try:
-            found = self._store.get(point.topic, point.queue_id, offset, max_msgs=1).messages
+            found = self._store.get(topic, queue_id, offset, max_msgs=1).messages
         except DiskError as error:
-            self._log.warning("a popped message cannot be read", topic=point.topic, offset=offset, reason=str(error))
+            self._log.warning("a popped message cannot be read", topic=topic, offset=offset, reason=str(error))
             return False
         if not found or found[0].queue_offset != offset:
             return True
-        retry = retry_topic(point.topic, point.group, is_v2=self._config.broker.enable_retry_topic_v2)
+        retry = retry_topic(topic, group, is_v2=self._config.broker.enable_retry_topic_v2)
         try:
             if self._topics.create_for_group(retry, 1) is None:
                 return False
-            if self._offsets.query(point.group, retry, 0) < 0:
-                self._offsets.commit(point.group, retry, 0, 0)
+            if self._offsets.query(group, retry, 0) < 0:
+                self._offsets.commit(group, retry, 0, 0)
         except RemotingError as error:
             self._log.warning("a retry topic cannot be created", topic=retry, reason=str(error))
             return False
         result = await self._put(retried_message(found[0], point, retry, self._revive.host))
         if result is None or not result.is_stored:
             reason = result.status.value if result is not None else "the broker is busy"
-            self._log.warning("a popped message cannot be revived", topic=point.topic, offset=offset, reason=reason)
+            self._log.warning("a popped message cannot be revived", topic=topic, offset=offset, reason=reason)
             return False
-        self._inflight.settle(PoppedQueue(point.topic, point.group, point.queue_id), point.pop_time_ms)
+        self._inflight.settle(PoppedQueue(topic, group, queue_id), point.key.pop_time_ms)
         self._stats.put(retry, 1, result.size_bytes)
         return True
 
@@ -320,24 +318,19 @@ class PopReviveService:
 
         return await done if self._puts.put(AppendableMessage(message), self, stored) else None
 
-    async def _put_later(self, queue: _ReviveQueue, point: Checkpoint, offset: int) -> bool:
+    async def _put_later(self, queue: _ReviveQueue, point: PopCheckpoint, offset: int) -> bool:
         """Put a new checkpoint with a later due time for one message (rePutCK). Returns False if it is not stored."""
-        times = point.re_puts or 0
+        key, times = point.key, point.re_puts or 0
         if times >= len(_LATER_S) and self._config.broker.skip_when_ck_re_put_reach_max_times:
-            self._log.warning("a popped message is given up", topic=point.topic, group=point.group, offset=offset)
+            self._log.warning("a popped message is given up", topic=key.topic, group=key.group, offset=offset)
             return True
         invisible_ms, now_ms = point.invisible_time_ms, self._clock.now_ms()
         if point.revive_time_ms <= now_ms:
-            invisible_ms = now_ms - point.pop_time_ms + _LATER_S[min(times, len(_LATER_S) - 1)] * 1000
-        later = Checkpoint(
-            topic=point.topic,
-            group=point.group,
-            queue_id=point.queue_id,
-            start_offset=offset,
-            pop_time_ms=point.pop_time_ms,
-            invisible_time_ms=min(invisible_ms, LONG_MAX - point.pop_time_ms),
-            broker_name=point.broker_name,
-            diffs=[0],
+            invisible_ms = now_ms - key.pop_time_ms + _LATER_S[min(times, len(_LATER_S) - 1)] * 1000
+        later = PopCheckpoint(
+            key._replace(start_offset=offset),
+            min(invisible_ms, LONG_MAX - key.pop_time_ms),
+            [0],
             re_puts=times + 1,
             is_suspended=point.is_suspended,
         )

@@ -11,10 +11,11 @@ from collections.abc import Callable
 
 from gantrymq.broker import names
 from gantrymq.broker.appends.put_queue import OVERLOAD, PutQueue
-from gantrymq.broker.pop.records import Ack, Checkpoint, ack_message, checkpoint_message
+from gantrymq.broker.pop.records import ack_message, checkpoint_message
 from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.format.pop_checkpoint import PopAck, PopCheckpoint
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
@@ -54,12 +55,12 @@ class ReviveLog:
         topic = self._topics.get(self.topic)
         return max(self._config.broker.revive_queue_num, topic.read_queue_nums if topic is not None else 0)
 
-    def put_checkpoint(self, point: Checkpoint, queue_id: int, stored: Stored) -> None:
+    def put_checkpoint(self, point: PopCheckpoint, queue_id: int, stored: Stored) -> None:
         """Put a checkpoint. ``stored`` is called once, possibly at once."""
         message = checkpoint_message(point, self.topic, queue_id, self._clock.now_ms(), self.host)
         self._put(message, point.key, stored)
 
-    def put_ack(self, ack: Ack, queue_id: int, deliver_ms: int, stored: Stored) -> None:
+    def put_ack(self, ack: PopAck, queue_id: int, deliver_ms: int, stored: Stored) -> None:
         """Put an acknowledgement that is due at ``deliver_ms``. ``stored`` is called once, possibly at once."""
         message = ack_message(ack, self.topic, queue_id, deliver_ms, self._clock.now_ms(), self.host)
         self._put(message, ack.key, stored)

@@ -17,13 +17,14 @@ from collections.abc import Callable
 from gantrymq.broker.pop.buffer import PopBuffer, PoppedQueue
 from gantrymq.broker.pop.checks import PopChecks, PopRefusal, require_revive_queue
 from gantrymq.broker.pop.inflight import InflightMessages
-from gantrymq.broker.pop.records import Ack, Checkpoint, CheckpointKey, normal_topic
+from gantrymq.broker.pop.records import normal_topic
 from gantrymq.broker.pop.revive_log import ReviveLog
 from gantrymq.broker.tables.consumer_order_info import ILLEGAL, ConsumerOrderInfo
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import ReceiptHandleError, RemotingCommandError
+from gantrymq.format.pop_checkpoint import PopAck, PopCheckpoint, PopKey
 from gantrymq.model.java import LONG_MAX
 from gantrymq.model.receipt_handle import ReceiptHandle, real_topic
 from gantrymq.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
@@ -89,7 +90,7 @@ class AckMessageProcessor:
         if handle.is_order:
             wrong = self._acknowledge_in_order(key, offset, handle)
             return request.response(ResponseCode.MESSAGE_ILLEGAL if wrong else ResponseCode.SUCCESS, wrong)
-        self._acknowledge(Ack(key, [offset]), handle, lambda wrong: _answer(channel, request, wrong))
+        self._acknowledge(PopAck(key, (offset,)), handle, lambda wrong: _answer(channel, request, wrong))
         return None
 
     def change(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
@@ -115,15 +116,10 @@ class AckMessageProcessor:
         if 0 <= handle.pop_time_ms - now_ms < _MOST_AHEAD_MS:
             # In the millisecond of the pop the new checkpoint would have the same key as the old one.
             now_ms = handle.pop_time_ms + 1
-        point = Checkpoint(
-            topic=topic,
-            group=asked.consumer_group,
-            queue_id=queue_id,
-            start_offset=offset,
-            pop_time_ms=now_ms,
-            invisible_time_ms=asked.invisible_time,
-            broker_name=handle.broker_name,
-            diffs=[0],
+        point = PopCheckpoint(
+            PopKey(topic, asked.consumer_group, queue_id, offset, now_ms, handle.broker_name),
+            asked.invisible_time,
+            [0],
             is_suspended=asked.suspend,
         )
         header = ChangeInvisibleTimeResponseHeader(
@@ -134,7 +130,7 @@ class AckMessageProcessor:
             if log_end < 0:
                 _answer(channel, request, reason)
                 return
-            old = Ack(_key(topic, asked.consumer_group, queue_id, handle), [offset])
+            old = PopAck(_key(topic, asked.consumer_group, queue_id, handle), (offset,))
             self._store_ack(old, handle, lambda wrong: _answer(channel, request, wrong, header))
 
         self._revive.put_checkpoint(point, handle.revive_queue_id, stored)
@@ -191,12 +187,12 @@ class AckMessageProcessor:
                 if (wrong := self._acknowledge_in_order(key, offset, handle)) is not None:
                     raise PopRefusal(ResponseCode.MESSAGE_ILLEGAL, wrong)
             return False
-        self._acknowledge(Ack(key, offsets, is_batch=True), handle, acked)
+        self._acknowledge(PopAck(key, tuple(offsets), is_batch=True), handle, acked)
         return True
 
     # Ordered pops
 
-    def _acknowledge_in_order(self, key: CheckpointKey, offset: int, handle: ReceiptHandle) -> str | None:
+    def _acknowledge_in_order(self, key: PopKey, offset: int, handle: ReceiptHandle) -> str | None:
         """Acknowledge a message of an ordered pop. Returns the error's text, or None (ackOrderly)."""
         topic, group, queue_id = key.topic, key.group, key.queue_id
         old = self._offsets.query(group, topic, queue_id)
@@ -231,7 +227,7 @@ class AckMessageProcessor:
 
     # Acknowledgements
 
-    def _acknowledge(self, ack: Ack, handle: ReceiptHandle, acked: Acked) -> None:
+    def _acknowledge(self, ack: PopAck, handle: ReceiptHandle, acked: Acked) -> None:
         def done(wrong: str | None) -> None:
             if wrong is None:
                 self._settle(ack)
@@ -239,7 +235,7 @@ class AckMessageProcessor:
 
         self._store_ack(ack, handle, done)
 
-    def _store_ack(self, ack: Ack, handle: ReceiptHandle, acked: Acked) -> None:
+    def _store_ack(self, ack: PopAck, handle: ReceiptHandle, acked: Acked) -> None:
         if self._buffer.acknowledge(ack):
             acked(None)
             return
@@ -249,7 +245,7 @@ class AckMessageProcessor:
 
         self._revive.put_ack(ack, handle.revive_queue_id, handle.visible_time_ms, stored)
 
-    def _settle(self, ack: Ack) -> None:
+    def _settle(self, ack: PopAck) -> None:
         key = ack.key
         self._inflight.settle(PoppedQueue(key.topic, key.group, key.queue_id), key.pop_time_ms, len(ack.offsets))
         if self._config.broker.enable_pop_message_threshold:  # a pop may wait for room
@@ -266,8 +262,8 @@ class AckMessageProcessor:
             raise PopRefusal(ResponseCode.INVALID_PARAMETER, "group type or bind topic not match.")
 
 
-def _key(topic: str, group: str, queue_id: int, handle: ReceiptHandle) -> CheckpointKey:
-    return CheckpointKey(topic, group, queue_id, handle.start_offset, handle.pop_time_ms, handle.broker_name)
+def _key(topic: str, group: str, queue_id: int, handle: ReceiptHandle) -> PopKey:
+    return PopKey(topic, group, queue_id, handle.start_offset, handle.pop_time_ms, handle.broker_name)
 
 
 def _answer(

@@ -22,7 +22,7 @@ from gantrymq.broker.pop.checks import PopChecks, PopFilter, PopRefusal
 from gantrymq.broker.pop.inflight import InflightMessages
 from gantrymq.broker.pop.long_polling import Polling, PollKey, PopLongPolling, WaitingPop
 from gantrymq.broker.pop.popped_records import queue_offsets, under_topic
-from gantrymq.broker.pop.records import MOST_MESSAGES, Checkpoint, retry_topic
+from gantrymq.broker.pop.records import retry_topic
 from gantrymq.broker.pop.revive_log import ReviveLog
 from gantrymq.broker.processors.pull import MessagePuller, PulledMessages
 from gantrymq.broker.statistics import BrokerStatsManager, StoreStatsService
@@ -31,6 +31,7 @@ from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.topics import TopicConfigManager, queue_ids
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.format.pop_checkpoint import MOST_MESSAGES, PopCheckpoint, PopKey
 from gantrymq.model.receipt_handle import (
     ORDER_REVIVE_QUEUE,
     ReceiptHandle,
@@ -296,16 +297,8 @@ class PopMessageProcessor:
 
     def _put_checkpoint(self, run: _Run, queue: PoppedQueue, offset: int, offsets: list[int], next_offset: int) -> bool:
         """Put the checkpoint of a queue's messages. Returns False if a checkpoint with the same key exists."""
-        point = Checkpoint(
-            topic=queue.topic,
-            group=queue.group,
-            queue_id=queue.queue_id,
-            start_offset=offset,
-            pop_time_ms=run.pop_time_ms,
-            invisible_time_ms=run.asked.invisible_time,
-            broker_name=self._config.broker.broker_name,
-            diffs=[one - offset for one in offsets],
-        )
+        key = PopKey(*queue, offset, run.pop_time_ms, self._config.broker.broker_name)
+        point = PopCheckpoint(key, run.asked.invisible_time, [one - offset for one in offsets])
 
         def stored() -> None:
             run.puts -= 1

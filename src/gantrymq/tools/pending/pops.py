@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gantrymq.format.pop_check_point import PopAck, PopCheckPoint, PopKey, decode_pop_record
+from gantrymq.format.pop_checkpoint import PopAck, PopCheckpoint, PopKey, decode_pop_record
 from gantrymq.model.message import (
     PROPERTY_REAL_TOPIC,
     PROPERTY_TAGS,
@@ -58,14 +58,14 @@ class WaitingPops:
         """Note an acknowledgement, or that a checkpoint is in a revive topic; with all records before the messages."""
         value = self._decoded(one)
         if isinstance(value, PopAck):
-            self._acknowledged.update(_hash(value.key, offset) for offset in value.queue_offsets)
+            self._acknowledged.update(_hash(value.key, offset) for offset in value.offsets)
         elif value is not None and one.waits_in != TIMER_TOPIC:
             self._revived.update(_hash(value.key, offset) for offset in value.open_offsets())
 
     def messages(self, one: PopRecord) -> Iterator[PendingMessage]:
         """Yield the messages of a checkpoint that are not acknowledged; none for another record."""
         point = self._decoded(one)
-        if not isinstance(point, PopCheckPoint):
+        if not isinstance(point, PopCheckpoint):
             return
         key = point.key
         # A checkpoint that is delivered may still wait in the timer topic, by the checkpoint of the timers.
@@ -78,7 +78,7 @@ class WaitingPops:
                 *(one.phy_offset, offset),
             )
 
-    def _decoded(self, one: PopRecord) -> PopCheckPoint | PopAck | None:
+    def _decoded(self, one: PopRecord) -> PopCheckpoint | PopAck | None:
         if one.waits_in == TIMER_TOPIC and _REVIVES not in one.record.raw_properties:
             return None
         try:
