@@ -38,9 +38,9 @@ R = TypeVar("R")
 class SendMessageContext:
     """One send with all its attempts. ``messages`` has one message, or those of a batch.
 
-    They are copies: properties that a hook adds are sent. ``queue`` and ``broker_address`` are those of the last
-    attempt. One of ``result`` and ``error`` is set afterwards, none for a one-way send. ``began_ms`` is in milliseconds
-    since the epoch.
+    They are copies, and properties that a hook adds are sent. ``queue`` and ``broker_address`` are those of the last
+    attempt. After the send either ``result`` or ``error`` is set; neither after a one-way send. ``began_ms`` is in
+    milliseconds since the epoch.
     """
 
     producer_group: str
@@ -57,7 +57,9 @@ class SendMessageContext:
 
 
 class ConsumeReturnType(IntEnum):
-    """The outcome of a listener call, by Java's numbers. RETURNNULL is never used: here None is a success."""
+    """The outcome of a listener call, with Java's numbers. RETURNNULL is not used, because a listener that returns None
+    has succeeded.
+    """
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -89,7 +91,7 @@ class ConsumeMessageContext:
 
 @dataclass(frozen=True, slots=True)
 class EndTransactionContext:
-    """The decision about a transaction. ``is_from_check``: a broker asked for it."""
+    """The decision about a transaction. ``is_from_check`` is True if a broker asked for it."""
 
     producer_group: str
     message: Message | ReceivedMessage
@@ -157,7 +159,7 @@ def _has_any(hook: object, methods: Sequence[str]) -> bool:
 
 
 def run_hooks(hooks: Sequence[object], method: str, context: object) -> None:
-    """Call a method of all hooks that have it. What it raises is logged."""
+    """Call a method of all hooks that have it. An exception is logged."""
     for hook in hooks:
         call = getattr(hook, method, None)
         if call is not None:

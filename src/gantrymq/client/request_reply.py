@@ -45,7 +45,7 @@ log = get_logger("gantrymq.client.producer")
 
 
 def create_reply_message(request: StoredMessage, body: bytes | bytearray | memoryview) -> Message:
-    """The message that replies to a request; any producer may send it. Raises MQClientError if it is no request.
+    """The reply to a request; any producer may send it. Raises MQClientError if ``request`` is not a request.
 
     Properties may be added to it. (MessageUtil.createReplyMessage)
     """
@@ -80,7 +80,7 @@ class PendingReplies:
         self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
 
     def register(self, dispatcher: RequestDispatcher) -> None:
-        """Take replies through this dispatcher."""
+        """Register the handler of replies with this dispatcher."""
         dispatcher.register(self._push, RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)
 
     def mark(self, message: Message, client_id: str, timeout_ms: int) -> tuple[Message, str]:
@@ -100,7 +100,7 @@ class PendingReplies:
         return made
 
     def forget(self, correlation_id: str) -> None:
-        """Accept no reply to a request any more."""
+        """Stop waiting for the reply to a request."""
         self._waiting.pop(correlation_id, None)
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class PendingReplies:
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(MQClientError("the producer was closed before the reply"))
-                waiting.exception()  # a request whose send has failed does not look at it, and asyncio would warn
+                waiting.exception()  # after a failed send nothing reads the exception, and asyncio would warn
 
     def _push(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """PUSH_REPLY_MESSAGE_TO_CLIENT. A reply that no request waits for is logged, and accepted as in RocketMQ."""

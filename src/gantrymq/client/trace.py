@@ -1,8 +1,8 @@
-"""Message traces: what became of each message, as records that are sent to the trace topic in the background.
+"""Message traces: records of what happened to each message, sent to the trace topic in the background.
 
 :class:`TraceHook` makes records of sends, listener calls and decisions. :class:`TraceDispatcher` collects them and
-sends them with a producer of its own. A trace is an aid, so nothing waits for it: records that come faster than they
-can be sent are dropped, counted and reported in the log.
+sends them with a producer of its own. No send or listener waits for a trace: records that come faster than they can be
+sent are dropped, counted and logged.
 
 Source: AsyncTraceDispatcher, SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl, EndTransactionTraceHookImpl,
 DefaultRecallMessageTraceHook.
@@ -38,11 +38,11 @@ from gantrymq.model.message import (
 )
 
 GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
-MAX_RECORDS = 2048  # that wait to be sent, as in RocketMQ
+MAX_RECORDS = 2048  # the most records that wait to be sent, as in RocketMQ
 BATCH_RECORDS = 100
-SENDS_AT_ONCE = 8  # behind the client's own sends each takes long
+SENDS_AT_ONCE = 8  # a send takes long while the client itself sends, so several run at the same time
 MAX_BODY_BYTES = 128_000
-_MAX_KEYS_BYTES = 24_000  # below the limit of all properties
+_MAX_KEYS_BYTES = 24_000  # well below the limit for all properties of a message
 _SEND_AT_LEAST_EVERY_S = 1.0
 SEND_TIMEOUT_MS = 5000
 _CLOSE_WITHIN_S = 5.0
@@ -110,7 +110,7 @@ class TraceDispatcher:
                 self._loop.call_soon_threadsafe(self._enough.set)
 
     async def close(self) -> None:
-        """Send what waits, for at most 5 s, then close the producer."""
+        """Send the waiting records for at most 5 s, then close the producer."""
         self._is_closed = True
         self._enough.set()
         await self._tasks.drain(_CLOSE_WITHIN_S)
@@ -148,7 +148,7 @@ class TraceDispatcher:
             raise
 
     def _next_message(self) -> tuple[Message, int]:
-        """A trace message of the first waiting records, and how many these are."""
+        """A trace message of the first waiting records, and their number."""
         parts, keys, body_bytes, key_bytes = list[str](), dict[str, None](), 0, 0
         while self._waiting and len(parts) < BATCH_RECORDS:
             record = self._waiting[0]
@@ -173,7 +173,8 @@ def keys_of(record: TraceRecord) -> Iterator[str]:
 
 
 class TraceHook:
-    """Makes trace records of what a client does. A broker with ``traceOn=false`` turns them off for its messages.
+    """Makes trace records of a client's sends, listener calls and decisions. A broker with ``traceOn=false`` turns them
+    off for its messages.
 
     Messages of the trace topic are not traced. Thread rule: any thread.
     """
@@ -186,7 +187,7 @@ class TraceHook:
     # SendMessageHook and EndTransactionHook
 
     def send_message_before(self, context: SendMessageContext) -> None:
-        """Do nothing: the context has the time of the begin."""
+        """Do nothing: the context has the time at which the send began."""
 
     def send_message_after(self, context: SendMessageContext) -> None:
         """One record for each message that was acknowledged."""
@@ -263,7 +264,7 @@ class TraceHook:
         self._dispatcher.append(records)
 
     def consume_message_after(self, context: ConsumeMessageContext) -> None:
-        """The second record of each message: how it went, and how long it took."""
+        """The second record of each message, with the result and the duration."""
         before: list[TraceRecord] = context.values.get(TraceHook.__name__, [])
         self._dispatcher.append(
             replace(

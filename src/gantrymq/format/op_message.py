@@ -25,7 +25,9 @@ def op_body(offsets: Sequence[int]) -> bytes:
 
 
 def decided_offsets(tags: str, body: bytes) -> Iterator[int]:
-    """The queue offsets that an op message names; none if its tag is another one. Other texts are skipped."""
+    """The queue offsets that an op message names. Empty if the tag is not ``d``. Parts that are not numbers are
+    skipped.
+    """
     if tags != REMOVE_TAG:
         return
     for text in body.decode("ascii", "replace").split(OFFSET_SEPARATOR):
@@ -34,7 +36,7 @@ def decided_offsets(tags: str, body: bytes) -> Iterator[int]:
 
 
 def number(text: str | None) -> int:
-    """The number of a property or of an op message that is not negative; -1 if there is none."""
+    """A number that is not negative, of a property or of an op message; -1 for any other text."""
     try:
         return max(parse_number(text or "", LONG_MAX), _NO_NUMBER)
     except ValueError:

@@ -44,4 +44,4 @@ def decode_recall_handle(text: str) -> RecallHandle:
     return RecallHandle(*items[1:_ITEMS])
 
 
-_FROM_URL = bytes.maketrans(b"-_+/", b"+/!!")  # the other alphabet is not allowed
+_FROM_URL = bytes.maketrans(b"-_+/", b"+/!!")  # only the URL-safe alphabet is allowed

@@ -56,9 +56,10 @@ class MessageType(IntEnum):
 class TraceRecord:
     """One record. Each type has some of the fields; the others have their defaults.
 
-    ``timestamp_ms`` is when the work began, in a SUB_AFTER when it ended. ``cost_ms`` is for one message of a batch.
-    ``request_id`` joins a SUB_BEFORE with its SUB_AFTER. ``store_host`` is the broker's address. ``keys`` are joined by
-    blanks. ``context_code`` is the ordinal of ConsumeReturnType: 0 success, 2 an exception, 4 failed.
+    ``timestamp_ms`` is the time when the work began; in a SUB_AFTER, when it ended. ``cost_ms`` is the time for one
+    message of a batch. ``request_id`` joins a SUB_BEFORE with its SUB_AFTER. ``store_host`` is the broker's address.
+    ``keys`` are joined by blanks. ``context_code`` is the ordinal of ConsumeReturnType: 0 success, 2 an exception, 4
+    failed.
     """
 
     type: TraceType
@@ -125,7 +126,7 @@ def _text(name: str, value: object) -> str:
 
 
 def decode_traces(data: str) -> tuple[list[TraceRecord], list[str]]:
-    """The records of a text, and the parts that are none: cut, with a wrong number, or of an unknown type."""
+    """The records of a text, and the parts that are not records: cut, with a wrong number, or of an unknown type."""
     records, unread = list[TraceRecord](), list[str]()
     for part in filter(None, data.split(_RECORD_END)):
         try:

@@ -1,11 +1,11 @@
 """The receipt handle of a popped message, and the offset infos in the answer to a pop.
 
-A handle is RocketMQ's "extra info": eight fields between blanks. ``ACK_MESSAGE`` and
-``CHANGE_MESSAGE_INVISIBLETIME`` send it back. A client may have forged it, so every number is checked here: none is
-negative, each fits a Java long or int, and so does the end of the invisible time. Java checks only the syntax.
+A handle is RocketMQ's "extra info": eight fields between blanks. ``ACK_MESSAGE`` and ``CHANGE_MESSAGE_INVISIBLETIME``
+send it back. A client may have forged it, so every number is checked here. A number must not be negative and must fit a
+Java long or int; so must the end of the invisible time. Java checks only the syntax.
 
 An offset info has entries between semicolons. Each entry has three fields: the mark of the topic (0, 1 or 2: the topic
-itself, its retry topic v1, v2), the queue and one or more offsets, or how often they were consumed.
+itself, its retry topic v1, v2), the queue, and one or more offsets or a count of deliveries.
 
 Source: ExtraInfoUtil, KeyBuilder, PopAckConstants.
 """
@@ -21,12 +21,12 @@ from gantrymq.model.java import INT_MAX, LONG_MAX, parse_number
 
 NORMAL, RETRY_V1, RETRY_V2 = "0", "1", "2"
 ORDER_REVIVE_QUEUE = 999  # the revive queue of handles of ordered pops, which have no checkpoint
-MOST_CHARACTERS = 2048  # of a handle; its only text of free length is a broker's name
+MOST_CHARACTERS = 2048  # of a handle; only the broker's name can be long
 
 _RETRY_PREFIX = "%RETRY%"
 _MARKS = (NORMAL, RETRY_V1, RETRY_V2)
-_OFFSET_MARK = "qo"  # begins the second field of an order count of one offset: qo<queue>%<offset>
-_FEWEST_FIELDS = 7  # handles of before 4.9 end with the queue; the request has the offset as well
+_OFFSET_MARK = "qo"  # begins the second field of an entry of orderCountInfo for one offset: qo<queue>%<offset>
+_FEWEST_FIELDS = 7  # handles before 4.9 end with the queue; the request has the offset too
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -38,7 +38,7 @@ def retry_topic_v1(topic: str, group: str) -> str:
 
 
 def retry_topic_v2(topic: str, group: str) -> str:
-    """As :func:`retry_topic_v1` with enableRetryTopicV2. Its parts can be told apart: no name contains a plus."""
+    """As :func:`retry_topic_v1` with enableRetryTopicV2. The plus separates group and topic: no name contains one."""
     return f"{_RETRY_PREFIX}{group}+{topic}"
 
 
@@ -62,7 +62,7 @@ def real_topic(mark: str, topic: str, group: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReceiptHandle:
-    """What identifies one delivery of a message. ``str()`` is its text on the wire.
+    """Identifies one delivery of a message. ``str()`` is its text on the wire.
 
     ``start_offset`` is the first offset of the pop (the checkpoint's), ``queue_offset`` the message's own, None in the
     short form. ``mark`` says in which topic the message is (:func:`real_topic`).
@@ -101,7 +101,7 @@ class ReceiptHandle:
 
 
 def parse_receipt_handle(text: str) -> ReceiptHandle:
-    """Read a handle. Fields behind the eighth are ignored, as in Java. Raises ReceiptHandleError."""
+    """Read a handle. Fields after the eighth are ignored, as in Java. Raises ReceiptHandleError."""
     if len(text) > MOST_CHARACTERS:
         raise ReceiptHandleError(f"a receipt handle of {len(text)} characters, more than {MOST_CHARACTERS}")
     fields = text.split(" ")
@@ -128,7 +128,7 @@ def parse_receipt_handle(text: str) -> ReceiptHandle:
     return handle
 
 
-# Offset infos. An entry is one line of each; ``";".join`` makes the info.
+# Offset infos. These functions make entries; ``";".join`` makes an info of them.
 
 
 class QueueOfPop(NamedTuple):
@@ -149,12 +149,12 @@ def message_offsets_entry(topic: str, queue_id: int, offsets: Iterable[int]) -> 
 
 
 def queue_order_count_entry(topic: str, queue_id: int, count: int) -> str:
-    """An entry of orderCountInfo: how often at least each message of the queue was consumed."""
+    """An entry of orderCountInfo: the least number of deliveries of the queue's messages."""
     return f"{topic_mark(topic)} {queue_id} {count}"
 
 
 def offset_order_count_entry(topic: str, queue_id: int, offset: int, count: int) -> str:
-    """An entry of orderCountInfo: how often one message was consumed."""
+    """An entry of orderCountInfo: the number of deliveries of one message."""
     return f"{topic_mark(topic)} {_OFFSET_MARK}{queue_id}%{offset} {count}"
 
 

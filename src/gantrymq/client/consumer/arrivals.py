@@ -1,8 +1,8 @@
 """Waits for messages at several brokers and topics at once, without receiving any.
 
-The obvious way is a pop that the broker holds. With two topics it waits at the wrong one, and a pop whose caller has
-given up hides the messages that it gets until their invisible time is over. A held NOTIFICATION changes nothing at the
-broker. At most one is under way for each target, however often a caller waits.
+The obvious way is a pop that the broker holds. It fails twice. With two topics, messages may arrive at the one where no
+pop waits. A pop whose caller has given up hides its messages for their invisible time. A held NOTIFICATION changes
+nothing at the broker. At most one is under way for each target, however often a caller waits.
 
 Source: NotificationProcessor (the broker's side).
 """
@@ -17,7 +17,7 @@ from gantrymq.client.consumer.pop_calls import PopTarget
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 
 Ask = Callable[[PopTarget], Awaitable[bool]]
-"""Returns whether a target has messages, after waiting for them for a while. It raises nothing."""
+"""Returns whether a target has messages, after a wait for them. It raises nothing."""
 
 
 class Arrivals:
@@ -31,7 +31,7 @@ class Arrivals:
     def is_quiet(self, target: PopTarget) -> bool:
         """Whether the broker holds a notification, so that a pop would find nothing.
 
-        A notification that has ended is forgotten: the caller pops now, and then waits again.
+        Forgets a notification that has ended: the caller pops, and then waits again.
         """
         task = self._waiting.get(target)
         if task is not None and task.done():

@@ -94,7 +94,7 @@ class AsyncSimpleConsumer:
         try:
             await self.enter()
         except AlreadyStartedError:
-            raise  # the consumer goes on, because another caller started it
+            raise  # the consumer keeps running, because another caller started it
         except BaseException:
             await self.close()  # otherwise heartbeats continue, and the group counts this consumer
             raise
@@ -119,7 +119,7 @@ class AsyncSimpleConsumer:
     async def start(self) -> None:
         """Join the group. One call after ``with`` has started the consumer has no effect.
 
-        After an error nothing has begun, and the call may be repeated.
+        After an error nothing runs, and the call may be repeated.
         """
         if self._is_entered:
             self._is_entered = False
@@ -190,7 +190,7 @@ class AsyncSimpleConsumer:
         """Up to ``max_messages`` (at most 32) messages of one topic at one broker; empty if none comes in time.
 
         The group does not see them for ``invisible_ms`` (by default ``invisible_duration_ms``, at most 12 hours).
-        Waits at most ``timeout_ms``, by default ``await_duration_ms``. Topics and brokers get their turns.
+        Waits at most ``timeout_ms``, by default ``await_duration_ms``. Calls take turns among the topics and brokers.
         """
         self._client.client.loop.check()
         self._check_running()
@@ -212,8 +212,8 @@ class AsyncSimpleConsumer:
         """Receive until the consumer is closed; ``async for message in consumer`` does so too.
 
         ``max_messages`` are received at once, and their invisible time begins then: use 1 if a message takes long. A
-        message whose time is over before its turn is left out, because it is delivered again. Brokers that do not
-        answer are asked again. Raises MQBrokerError if a broker refuses.
+        message whose invisible time is over before the caller gets it is left out, because it is delivered again.
+        Brokers that do not answer are retried. Raises MQBrokerError if a broker refuses.
         """
         loop = asyncio.get_running_loop()
         hidden_s = (self._config.invisible_duration_ms if invisible_ms is None else invisible_ms) / 1000
@@ -240,15 +240,15 @@ class AsyncSimpleConsumer:
         return self.messages()
 
     async def ack(self, message: ReceivedMessage) -> None:
-        """Acknowledge a message: the group does not get it again, unless its invisible time was over."""
+        """Acknowledge a message. It is not delivered again, unless its invisible time was already over."""
         await self._popper.ack(message)
 
     async def change_invisible_duration(self, message: ReceivedMessage, invisible_ms: int) -> None:
-        """Hide a message for ``invisible_ms`` from now on. It gets a new receipt handle; the old one is used up."""
+        """Hide a message for ``invisible_ms`` from now on. It gets a new receipt handle that replaces the old."""
         await self._popper.change_invisible_time(message, invisible_ms)
 
     def give_back(self, messages: list[ReceivedMessage]) -> None:
-        """Undo a receive whose caller was interrupted: the next one returns the messages, if they are hidden still."""
+        """Keep the messages of an interrupted receive: the next one returns those that are still hidden."""
         until = asyncio.get_running_loop().time()
         for message in messages:
             hidden_s = parse_receipt_handle(message.receipt_handle).invisible_time_ms / 1000
@@ -266,7 +266,7 @@ class AsyncSimpleConsumer:
             raise MQClientError("The consumer not running, please start it first.")
 
     def _targets(self) -> list[PopTarget]:
-        """The topics and masters to receive from, in an order that begins with another one each time."""
+        """The topics and masters to receive from. Each call begins with the next one."""
         found = sorted(
             PopTarget(topic, broker_name)
             for topic in self._client.topics()
@@ -325,7 +325,7 @@ class AsyncSimpleConsumer:
             log.warning("a topic has no route", topic=topic)
 
     async def _follow_routes(self) -> None:
-        """Ask for all routes regularly, and every second for those that are missing."""
+        """Refresh all routes regularly, and ask for missing ones every second."""
         loop = asyncio.get_running_loop()
         due = loop.time() + self._config.poll_name_server_interval_ms / 1000
         while True:

@@ -140,7 +140,7 @@ class GroupClient:
     def forget(self, topic: str, address: str) -> None:
         """Ask for the route again before the next request, because the broker may have moved.
 
-        Divide by the old one till then.
+        Until then queues are allocated by the old route.
         """
         route = self._routes.get(topic)
         if route is not None:

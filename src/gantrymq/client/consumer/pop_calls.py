@@ -48,7 +48,7 @@ _NOTHING = (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT, ResponseC
 
 
 class PopTarget(NamedTuple):
-    """A queue of a topic, or all of them at one broker, and those of the retry topic of the group and the topic."""
+    """A queue of a topic, or all its queues at one broker, with the queues of the group's retry topic."""
 
     topic: str
     broker_name: str
@@ -59,8 +59,8 @@ class PopTarget(NamedTuple):
 class GroupPop:
     """How a consumer pops. ``init_mode`` says where a group without offsets begins.
 
-    In order a queue's messages go to one consumer at a time. A pop that is repeated with the same ``attempt_id`` is not
-    blocked by the messages of the first one.
+    An ordered pop gives a queue's messages to one consumer at a time. A pop that is repeated with the same
+    ``attempt_id`` is not blocked by the messages of the first one.
     """
 
     group: str
@@ -141,7 +141,7 @@ def ack(group: str, topic: str, handle: ReceiptHandle) -> Call[None]:
 
 
 def change_invisible_time(group: str, topic: str, handle: ReceiptHandle, invisible_ms: int) -> Call[ReceiptHandle]:
-    """CHANGE_MESSAGE_INVISIBLETIME: the new handle. The old one is used up."""
+    """CHANGE_MESSAGE_INVISIBLETIME. Returns the new handle; the old one is no longer valid."""
     header = ChangeInvisibleTimeRequestHeader(
         consumer_group=group,
         topic=handle.real_topic(topic, group),
@@ -172,7 +172,8 @@ def _offset(handle: ReceiptHandle) -> int:
 def popped_messages(popped: PopResult, config: GroupConfig) -> Iterator[ReceivedMessage]:
     """The messages of a pop with their receipt handles, under the topic that was popped.
 
-    The broker writes the handle of a message of a retry topic into the message; others are made of the answer's header.
+    The broker writes the handle of a message of a retry topic into the message. Other handles are made from the
+    answer's header.
 
     Raises RemotingCommandError or ReceiptHandleError if the answer is not one to a pop.
     """

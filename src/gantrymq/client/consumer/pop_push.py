@@ -1,4 +1,4 @@
-"""The queues that a broker assigns to a push consumer to be popped, instead of pulled.
+"""Pops the queues that a broker assigns to a push consumer in mode POP.
 
 Several members may have the same queue, and a member may have all queues of a broker (number -1). There are no offsets
 and no locks: each message is acknowledged, or hidden until it shall be delivered again.
@@ -28,7 +28,7 @@ from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import PopProcessQueueInfo
 
-# popDelayLevel: after how many seconds a message that has failed so often is delivered again.
+# popDelayLevel: the delay in seconds before a failed message is delivered again, by its number of failures.
 _DELAYS_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
 log = get_logger("gantrymq.client.consumer")
@@ -77,7 +77,7 @@ class PopQueues:
             self.take_over(topic, ())
 
     async def close(self) -> None:
-        """Pop no more. Messages in the listener are still settled."""
+        """Stop popping. Messages in the listener are still settled."""
         self._pops.clear()
         await self._tasks.close()
         await self._arrivals.close()
@@ -112,7 +112,7 @@ class PopQueues:
     def _settle(
         self, queue: MessageQueue, messages: list[ReceivedMessage], consumed: int, delay_level: int | None
     ) -> None:
-        """Settle a batch. Thread rule: any thread where ``delay_level`` is None, else the event loop's."""
+        """Settle a batch. Thread rule: any thread if ``delay_level`` is None, otherwise the event loop's thread."""
         if delay_level is None:
             self._loop.call_soon_threadsafe(self._forget, queue, len(messages))
             return

@@ -1,7 +1,8 @@
 """Pops messages for a group, and settles them.
 
-A message that no caller may get is settled here: one whose tag only has the hash of a subscribed one is acknowledged,
-and one that was delivered too often goes to the dead letters. RocketMQ's remoting client acknowledges the latter too.
+Two kinds of messages never reach a caller. A message whose tag only has the same hash as a subscribed tag is
+acknowledged. A message that was delivered too often is moved to the dead letters; RocketMQ's remoting client
+acknowledges it instead, and it is lost.
 
 Source: DefaultMQPushConsumerImpl.processPopResult, PopMessageResultFilterImpl of the proxy.
 """
@@ -25,7 +26,7 @@ from gantrymq.errors import GantrymqError, MQBrokerError, MQClientError, NoRoute
 from gantrymq.logs import get_logger
 from gantrymq.model.receipt_handle import ReceiptHandle, parse_receipt_handle
 
-HELD_MS = 10_000  # a lost notification delays a message by this time at most
+HELD_MS = 10_000  # the broker holds a notification this long; a lost one delays a message by at most this time
 _FAILURE_S = 1.0
 _TO_DEAD_LETTERS = -1  # a delay level
 
@@ -38,7 +39,7 @@ class Popper:
     """Pops and settles messages. Messages have their topics without the namespace.
 
     A message that was delivered more than ``max_reconsume_times`` times again goes to the dead letters; -1 means never.
-    ``tasks`` runs what no caller waits for. Thread rule: the event loop's thread.
+    ``tasks`` runs work in the background. Thread rule: the event loop's thread.
     """
 
     def __init__(self, client: GroupClient, rules: GroupPop, max_reconsume_times: int, tasks: BackgroundTasks) -> None:
@@ -56,7 +57,7 @@ class Popper:
         try:
             popped = await self._ask(target, call)
         except BaseException:
-            self._attempts[target] = attempt  # the answer may be lost: with this id the next pop gets the messages
+            self._attempts[target] = attempt  # if the answer is lost, the next pop with this id gets the messages
             raise
         if popped is None:
             return []
@@ -72,7 +73,7 @@ class Popper:
         return kept
 
     async def has_messages(self, target: PopTarget) -> bool:
-        """Wait at the broker for messages of a target. After an error, wait here."""
+        """Wait at the broker for messages of a target. After an error, wait without the broker."""
         wanted = self._client.subscriptions.get(target.topic)
         if wanted is None:
             return False
@@ -98,7 +99,7 @@ class Popper:
         message.receipt_handle = str(renewed)
 
     async def finish(self, message: ReceivedMessage, *, is_dead: bool) -> None:
-        """Acknowledge a message that no caller gets; first move it to the dead letters if ``is_dead``.
+        """Acknowledge a message that never reaches a caller. If ``is_dead``, first move it to the dead letters.
 
         After an error it is delivered again.
         """

@@ -30,8 +30,8 @@ class SimpleConsumer:
     See :class:`gantrymq.client.consumer.async_simple.AsyncSimpleConsumer`.
 
     ``name_servers`` is the list of name servers, with fields of
-    :class:`gantrymq.client.consumer.settings.SimpleConsumerConfig` as ``settings``, or a SimpleConsumerConfig.
-    ``with`` starts the consumer; if it has been started before, it goes on and AlreadyStartedError is raised.
+    :class:`gantrymq.client.consumer.settings.SimpleConsumerConfig` as ``settings``, or a SimpleConsumerConfig. ``with``
+    starts the consumer. If it has been started before, AlreadyStartedError is raised and the consumer keeps running.
 
     Thread rule: any thread; several may receive at the same time.
     """
@@ -46,7 +46,7 @@ class SimpleConsumer:
         try:
             self._loop.run(self._consumer.enter())
         except AlreadyStartedError:
-            raise  # the consumer goes on, because another caller started it
+            raise  # the consumer keeps running, because another caller started it
         except BaseException:
             self.close()
             raise
@@ -97,9 +97,9 @@ class SimpleConsumer:
     ) -> list[ReceivedMessage]:
         """Up to ``max_messages`` (at most 32) messages of one topic at one broker; empty if none comes in time.
 
-        The group does not see them for ``invisible_ms`` (by default ``invisible_duration_ms``, at most 12 hours).
-        Waits at most ``timeout_ms``, by default ``await_duration_ms``. If an exception of a signal handler interrupts
-        it, the next receive returns the messages.
+        The group does not see them for ``invisible_ms`` (by default ``invisible_duration_ms``, at most 12 hours). Waits
+        at most ``timeout_ms``, by default ``await_duration_ms``. If a signal handler raises during the call, the next
+        receive returns the messages.
         """
         work = self._consumer.receive(max_messages, invisible_ms=invisible_ms, timeout_ms=timeout_ms)
         return self._loop.run(work, undo=self._consumer.give_back)
@@ -110,8 +110,8 @@ class SimpleConsumer:
         """Receive until the consumer is closed; ``for message in consumer`` does so too.
 
         ``max_messages`` are received at once, and their invisible time begins then: use 1 if a message takes long. A
-        message whose time is over before its turn is left out, because it is delivered again. Brokers that do not
-        answer are asked again. Raises MQBrokerError if a broker refuses.
+        message whose invisible time is over before the caller gets it is left out, because it is delivered again.
+        Brokers that do not answer are retried. Raises MQBrokerError if a broker refuses.
         """
         messages = self._consumer.messages(max_messages, invisible_ms=invisible_ms)
 
@@ -133,9 +133,9 @@ class SimpleConsumer:
         return self.messages()
 
     def ack(self, message: ReceivedMessage) -> None:
-        """Acknowledge a message: the group does not get it again, unless its invisible time was over."""
+        """Acknowledge a message. It is not delivered again, unless its invisible time was already over."""
         self._loop.run(self._consumer.ack(message))
 
     def change_invisible_duration(self, message: ReceivedMessage, invisible_ms: int) -> None:
-        """Hide a message for ``invisible_ms`` from now on. It gets a new receipt handle; the old one is used up."""
+        """Hide a message for ``invisible_ms`` from now on. It gets a new receipt handle that replaces the old."""
         self._loop.run(self._consumer.change_invisible_duration(message, invisible_ms))

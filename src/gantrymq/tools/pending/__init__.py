@@ -1,1 +1,1 @@
-"""What a store still owes: delayed, timer and half messages, and messages that were popped and not acknowledged."""
+"""Pending messages of a store: delayed, timer and half messages, and popped messages without an acknowledgement."""

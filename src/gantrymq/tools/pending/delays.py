@@ -1,4 +1,4 @@
-"""Delayed messages: what ``config/delayOffset.json`` does not cover of SCHEDULE_TOPIC_XXXX.
+"""Delayed messages: those of SCHEDULE_TOPIC_XXXX after the offsets in ``config/delayOffset.json``.
 
 Source: ScheduleMessageService.
 """
@@ -20,14 +20,14 @@ _STEP = "Reading delayed messages"
 def delayed_messages(topics: WaitingTopics) -> Iterator[PendingMessage]:
     """Yield the messages of each level that are not delivered yet.
 
-    A level that messageDelayLevel does not have is never delivered; its messages are yielded all the same.
+    The messages of a level that is not in messageDelayLevel are never delivered. They are yielded too.
     """
     levels_ms, now_ms = topics.reader.config.delay_levels_ms, topics.now_ms
     for queue in topics.queues(SCHEDULE_TOPIC.__eq__):
         delay_ms = levels_ms[queue.queue_id] if queue.queue_id < len(levels_ms) else 0
         for waiting in topics.of_queue(queue, topics.committed("", queue), _STEP):
             due_ms = waiting.tags_code
-            if is_address(due_ms):  # the extended unit with the deliver time is gone
+            if is_address(due_ms):  # the extended unit, which had the deliver time, no longer exists
                 due_ms = waiting.record.row[codes.STORE_TIMESTAMP] + delay_ms
             elif delay_ms and due_ms > now_ms + delay_ms:
                 due_ms = now_ms  # a deliver time later than the level allows is invalid: it is delivered at once

@@ -1,8 +1,8 @@
 """Half messages that no op message names: their transactions are neither committed nor rolled back.
 
-The group CID_RMQ_SYS_TRANS has committed an offset in each half queue, before which all are decided, and one in its op
-queue, before which no op message names a later half message. The reader needs one byte of memory for each half message
-after the first offset, and a set entry for each earlier one that an op message names.
+The group CID_RMQ_SYS_TRANS has a committed offset in each half queue: all half messages before it are decided. It also
+has one in the op queue: no op message before it names an undecided half message. The reader needs one byte of memory
+for each half message after the first offset, and a set entry for each earlier one that an op message names.
 
 Source: TransactionalMessageServiceImpl.check.
 """
@@ -28,7 +28,7 @@ from gantrymq.model.message import (
 from gantrymq.store.queue.consume_queue import ConsumeQueue
 from gantrymq.tools.pending.waiting import Kind, PendingMessage, WaitingTopics
 
-TRANSACTION_TIMEOUT_MS = 6_000  # transactionTimeOut, where a message does not say when it is checked first
+TRANSACTION_TIMEOUT_MS = 6_000  # transactionTimeOut, for messages without a time of their own
 _OPS, _HALVES = "Reading op messages", "Reading half messages"
 
 
@@ -49,13 +49,13 @@ def half_messages(topics: WaitingTopics) -> Iterator[PendingMessage]:
             due_ms = born_ms + (TRANSACTION_TIMEOUT_MS if immunity_ms is None else immunity_ms)
             first = number(properties.get(PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET))
             if immunity_ms is not None and topics.now_ms <= due_ms and decided.names(first):
-                continue  # its producer has decided it by the offset of its first record
+                continue  # a copy of a half message that was decided by the offset of its first record
             group = properties.get(PROPERTY_PRODUCER_GROUP)
             yield PendingMessage(Kind.HALF, topic, queue_id, due_ms, group, TRANS_HALF_TOPIC, waiting.phy_offset)
 
 
 def _immunity_ms(properties: Mapping[str, str]) -> int | None:
-    """How long after its birth a half message is not checked, if it says so."""
+    """The time after its birth during which a half message is not checked, if it has one."""
     text = properties.get(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS)
     if text is None:
         return None
@@ -80,5 +80,5 @@ class _Decided:
         self._earlier = frozenset(earlier)
 
     def names(self, offset: int) -> bool:
-        """Whether an op message names a queue offset; -1 is none."""
+        """Whether an op message names a queue offset; -1 stands for no offset."""
         return bool(self._later[offset - self._begin]) if offset >= self._begin else offset in self._earlier

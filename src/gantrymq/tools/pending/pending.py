@@ -1,7 +1,8 @@
-"""All messages that a store still owes, and their totals.
+"""All pending messages of a store, and their totals.
 
-The answer is that of a start of a broker after a kill at this moment: what the tables of ``config/`` cover is
-delivered. A broker that has the store open writes them every few seconds, so the last deliveries count as owed.
+A message is pending if a broker would deliver it after a kill at this moment. The tables of ``config/`` say what was
+delivered. A broker that has the store open writes them every few seconds, so its last deliveries still count as
+pending.
 
 Memory grows with the number of topics and groups, with one byte for each half message after the committed offset, and
 with a set entry for each recall and acknowledgement that waits. It does not grow with the other messages that wait.
@@ -27,7 +28,7 @@ from gantrymq.tools.pending.timers import WaitingTimers
 from gantrymq.tools.pending.waiting import Kind, PendingMessage, Report, WaitingTopics
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
-HORIZONS_MS = (0, MINUTE_MS, HOUR_MS, DAY_MS)  # what is due now, within a minute, an hour, a day; the rest is later
+HORIZONS_MS = (0, MINUTE_MS, HOUR_MS, DAY_MS)  # due now, within a minute, an hour, a day; all others are later
 
 
 class PendingMessages:
@@ -35,7 +36,7 @@ class PendingMessages:
     given, and only those that are due before ``due_before_ms``.
 
     ``problems`` are texts about damaged files; ``unreadable`` and ``passed_over`` are those of :class:`WaitingTopics`.
-    All three are complete once all messages were yielded.
+    All three are complete after all messages were yielded.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class PendingMessages:
         return self._topics.passed_over
 
     def __iter__(self) -> Iterator[PendingMessage]:
-        """Yield the messages, kind by kind except that timers and pops are mixed; in no order of time."""
+        """Yield the messages kind by kind, timers and pops mixed. They are not sorted by time."""
         self._check_tables()
         for message in self._all():
             is_wanted = message.kind in self._kinds and self._topic in (None, message.topic)
@@ -101,7 +102,7 @@ class PendingMessages:
             timers.close()
 
     def _check_tables(self) -> None:
-        """Note a table that cannot be used: what is delivered then counts as owed."""
+        """Note a table that cannot be used. All its messages then count as pending."""
         fs, paths = self._topics.reader.fs, self._topics.reader.paths
         for name in (DELAY_OFFSET, CONSUMER_OFFSET):
             file = ConfigFile(fs, paths.config / name)
@@ -116,7 +117,7 @@ class PendingMessages:
 
 @dataclass(slots=True)
 class Total:
-    """How many messages of one kind, topic and group are owed, by the time when they are due.
+    """The number of pending messages of one kind, topic and group, by their due times.
 
     ``within`` has one number more than ``HORIZONS_MS``: each message counts once, in the first horizon that has it.
     """
@@ -166,5 +167,5 @@ class Totals:
 
 
 def first_due(messages: Iterator[PendingMessage], most: int) -> list[PendingMessage]:
-    """The ``most`` messages that are due first, sorted by that time. Reads all, and keeps ``most``."""
+    """The ``most`` messages that are due first, sorted by due time. All messages are read, and ``most`` are kept."""
     return nsmallest(most, messages, key=lambda one: (one.due_ms, one.phy_offset))

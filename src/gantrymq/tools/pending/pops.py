@@ -1,11 +1,11 @@
-"""Messages that were popped and not acknowledged: those of the checkpoints that wait, without those that an ack names.
+"""Messages that were popped and not acknowledged: those of the waiting checkpoints without an acknowledgement.
 
-A checkpoint and its acknowledgements wait in the timer topic first, then in the revive topic, after the offset of
-CID_RMQ_SYS_REVIVE_GROUP, which is that of the last checkpoint that was handled. A set entry is
-remembered for each acknowledgement that waits, and for each message of a checkpoint in the revive topic.
+A checkpoint and its acknowledgements wait in the timer topic first. Then they wait in the revive topic, after the
+offset of CID_RMQ_SYS_REVIVE_GROUP, which is that of the last decided checkpoint. Memory holds a set entry for each
+waiting acknowledgement, and for each message of a checkpoint in the revive topic.
 
-Orderly pops have no checkpoint, so they are not here. A broker with enablePopBufferMerge keeps checkpoints of the last
-seconds in memory.
+Ordered pops have no checkpoint, so their messages are not counted. A broker with enablePopBufferMerge keeps checkpoints
+of the last seconds in memory.
 
 Thread rule: one thread.
 
@@ -49,13 +49,15 @@ class WaitingPops:
         self._revived: set[int] = set()
 
     def records(self) -> Iterator[PopRecord]:
-        """Yield the records of the revive topics that wait."""
+        """Yield the waiting records of the revive topics."""
         for queue in self._topics.queues(lambda topic: topic.startswith(REVIVE_TOPIC_PREFIX)):
             for waiting in self._topics.of_queue(queue, self._topics.committed(REVIVE_GROUP, queue) + 1, _STEP):
                 yield PopRecord(queue.topic, waiting.phy_offset, waiting.record)
 
     def see(self, one: PopRecord) -> None:
-        """Note an acknowledgement, or that a checkpoint is in a revive topic; with all records before the messages."""
+        """Note an acknowledgement, or a checkpoint in a revive topic. Call it with all records before
+        :meth:`messages`.
+        """
         value = self._decoded(one)
         if isinstance(value, PopAck):
             self._acknowledged.update(_hash(value.key, offset) for offset in value.offsets)
@@ -68,7 +70,7 @@ class WaitingPops:
         if not isinstance(point, PopCheckpoint):
             return
         key = point.key
-        # A checkpoint that is delivered may still wait in the timer topic, by the checkpoint of the timers.
+        # A checkpoint that is in the revive topic may still count as waiting in the timer topic, if timercheck is old.
         for offset in point.open_offsets():
             name = _hash(key, offset)
             if name in self._acknowledged or (one.waits_in == TIMER_TOPIC and name in self._revived):
@@ -89,5 +91,5 @@ class WaitingPops:
 
 
 def _hash(key: PopKey, queue_offset: int) -> int:
-    """Of a message of a checkpoint. Some acknowledgements lack the broker's name."""
+    """The key of a message of a checkpoint. Some acknowledgements lack the broker's name."""
     return hash((key._replace(broker_name=""), queue_offset))

@@ -1,8 +1,8 @@
-"""Timer messages that are not delivered: those in the timer log, and those of the timer topic that are not in it yet.
+"""Timer messages that are not delivered: those in the timer log, and those of the timer topic after it.
 
-They are the messages that a start of a broker goes on with: the state is that of
-:class:`gantrymq.store.timer.timer_recovery.TimerRecovery`, which also says what damaged timer files cost. A message
-that rolls waits once, with its own due time. A message that is recalled does not wait, nor does its recall.
+They are the messages that a broker would deliver after a start. The state is that of
+:class:`gantrymq.store.timer.timer_recovery.TimerRecovery`, which also describes the effect of damaged timer files. A
+rolling message counts once, with its own due time. Recalled messages and their recalls are left out.
 
 Checkpoints and acknowledgements of POP are timer messages for the revive topic; :mod:`gantrymq.tools.pending.pops`
 takes them.
@@ -40,7 +40,7 @@ _RECALLS = f"{PROPERTY_TIMER_DEL_UNIQKEY}\x01".encode()
 
 
 class TimedRecord(NamedTuple):
-    """A record of the timer topic that waits. ``is_in_wheel``: the timer log leads to it."""
+    """A waiting record of the timer topic. ``is_in_wheel`` is True if the timer log leads to it."""
 
     phy_offset: int
     record: Record
@@ -62,7 +62,7 @@ class WaitingTimers:
         ends = LogEnds(reader.log.max_offset, self._queue.max_offset if self._queue is not None else 0)
         checkpoint = TimerCheckpointFile(fs, paths.timer_checkpoint)
         precision_ms = config.timer_precision_ms
-        wheel = TimerWheel(fs, paths.timer_wheel)  # what the timer log has is in it, or will be
+        wheel = TimerWheel(fs, paths.timer_wheel)  # recovery puts all units of the timer log into the wheel
         recovery = TimerRecovery(fs, paths, reader.log, ends, self._timer_log, wheel, checkpoint, precision_ms)
         self._found = recovery.look()
         reason, more = self._found.reason, "the numbers are those of the timer topic, from which a start rebuilds it"
@@ -74,7 +74,7 @@ class WaitingTimers:
         self._timer_log.files.close()
 
     def see(self, timed: TimedRecord) -> None:
-        """Note a recall; call it with all records before :meth:`message`.
+        """Note a recall. Call it with all records before :meth:`message`.
 
         A recall that is read after its slot is due has no effect, nor has one in another slot than its message.
         """
@@ -86,7 +86,7 @@ class WaitingTimers:
             self._recalled.add(hash((self._slot(due_ms), properties.get(PROPERTY_TIMER_DEL_UNIQKEY, ""))))
 
     def message(self, timed: TimedRecord) -> PendingMessage | None:
-        """The message of a record; None if it is recalled, a recall or a record of POP."""
+        """The message of a record; None if it was recalled, is a recall, or is a record of POP."""
         properties = timed.record.properties
         topic, due_ms = properties.get(PROPERTY_REAL_TOPIC, ""), due_ms_in(timed.record.topic, properties)
         if due_ms is None or topic.startswith(REVIVE_TOPIC_PREFIX) or PROPERTY_TIMER_DEL_UNIQKEY in properties:
@@ -99,7 +99,7 @@ class WaitingTimers:
         if queue_id < 0 or is_deleted or not is_topic_storable(topic):
             self._topics.pass_over()
             return None
-        due_ms += self._config.timer_precision_ms  # a slot is delivered when the next one begins
+        due_ms += self._config.timer_precision_ms  # a slot is delivered when the next slot begins
         return PendingMessage(Kind.TIMER, topic, queue_id, due_ms, None, TIMER_TOPIC, timed.phy_offset)
 
     def records(self) -> Iterator[TimedRecord]:

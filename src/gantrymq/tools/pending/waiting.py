@@ -1,4 +1,4 @@
-"""The records that wait in RocketMQ's own topics, and how far their service has come.
+"""The records that wait in RocketMQ's system topics, and the committed offsets of the services that read them.
 
 Thread rule: one thread.
 """
@@ -23,7 +23,9 @@ Report = Callable[[str, int, int], None]
 
 
 class Kind(StrEnum):
-    """What a message waits for: its delay level, its due time, the end of its transaction, its acknowledgement."""
+    """The event that a message waits for: its delay, its due time, the end of its transaction, or its
+    acknowledgement.
+    """
 
     DELAY = "delay"
     TIMER = "timer"
@@ -32,12 +34,12 @@ class Kind(StrEnum):
 
 
 class PendingMessage(NamedTuple):
-    """One message that is owed to ``topic``.
+    """One message that is pending for ``topic``.
 
-    ``due_ms`` is when it is delivered; for a half message when it is checked first, for a popped one when it is visible
-    again. ``group`` is the producer group of a half message and the consumer group of a popped one. ``phy_offset`` is
-    that of the record that waits in the topic ``waits_in``; of a popped message it is the checkpoint's.
-    ``queue_offset`` is that of a popped message in its queue; -1 for the others, which have none yet.
+    ``due_ms`` is the time of its delivery; for a half message, of its first check; for a popped message, when it is
+    visible again. ``group`` is the producer group of a half message, or the consumer group of a popped message.
+    ``phy_offset`` is that of the waiting record in the topic ``waits_in``; for a popped message, of its checkpoint.
+    ``queue_offset`` is that of a popped message in its queue. It is -1 for others, which have none yet.
     """
 
     kind: Kind
@@ -51,7 +53,7 @@ class PendingMessage(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A record that waits. ``queue_offset`` is -1 for one that was found through the timer log."""
+    """A waiting record. ``queue_offset`` is -1 if the record was found through the timer log."""
 
     queue_offset: int
     phy_offset: int
@@ -63,8 +65,8 @@ class WaitingTopics:
     """The records of one view of a store. ``now_ms`` is the time that counts as now.
 
     ``unreadable`` counts units that point to no readable record, ``passed_over`` records that no broker will deliver:
-    their topic was deleted, or they do not say where they belong. With ``counts`` False neither is counted: a part of
-    the records is read twice.
+    their topic was deleted, or they do not name one. With ``counts`` False neither is counted, for records that are
+    read a second time.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class WaitingTopics:
                 self._committed.setdefault((group, topic, queue_id), offset)
 
     def queues(self, is_wanted: Callable[[str], bool]) -> list[ConsumeQueue]:
-        """The queues of all topics of which ``is_wanted`` says True, sorted."""
+        """The queues of all topics for which ``is_wanted`` returns True, sorted."""
         return [queue for queue in self.reader.consume_queues if is_wanted(queue.topic)]
 
     def committed(self, group: str, queue: ConsumeQueue) -> int:
@@ -117,6 +119,6 @@ class WaitingTopics:
         self.passed_over += self.counts
 
     def tell_progress(self, step: str, done: int, total: int) -> None:
-        """Report how far a step is."""
+        """Report the progress of a step."""
         if self.report is not None:
             self.report(step, done, total)
