@@ -111,7 +111,9 @@ def test_results_are_in_order_and_name_what_is_stored(gantrymq: Run, broker: Emb
     assert [one["line"] for one in outcome.lines] == list(range(1, 701))
     broker.wait_for_messages("Results", 700)
     lines = gantrymq("consume", "Results", "-e", "--json").lines
-    stored = {line["properties"]["UNIQ_KEY"]: (line["queueOffset"], line["msgId"], line["body"]) for line in lines}
+    stored = {
+        line["properties"]["UNIQ_KEY"]: (line["queueOffset"], line["offsetMsgId"], line["body"]) for line in lines
+    }
     for result in outcome.lines:
         expected = result["queueOffset"], result["offsetMsgId"], str(result["line"] - 1)
         assert stored[result["msgId"]] == expected
@@ -269,9 +271,18 @@ def test_one_line_has_the_same_shape_everywhere(gantrymq: Run, broker: EmbeddedB
     [stored] = gantrymq("consume", "Shape", "--json", "--store", broker.store_path).lines
     [shown] = gantrymq("store", "show", broker.store_path, "Shape", "key", "--json").lines
     assert (pulled["body"], pulled["bodyLength"] < len(body)) == (body, True)
-    assert pulled.pop("brokerName") == grouped.pop("brokerName") == "broker-a"
-    assert list(pulled) == list(shown)
-    assert pulled == grouped == stored == shown
+    found = gantrymq("admin", "message", "by-key", "Shape", "key", "--json", "-n", broker.namesrv)
+    assert (found.code, found.err) == (0, "")
+    [printed] = gantrymq("admin", "message", "print", "Shape", "--json", "-n", broker.namesrv).lines
+    assert pulled == grouped == found.lines[0] == printed == stored | {"brokerName": "broker-a"}
+    assert (list(pulled), stored["brokerName"]) == (list(stored), None)
+    assert list(pulled) == list(found.lines[0]) == list(printed)
+    assert (pulled.pop("msgId"), pulled.pop("offsetMsgId")) == (shown["properties"]["UNIQ_KEY"], shown.pop("msgId"))
+    assert pulled == shown | {"brokerName": "broker-a"}
+    text = gantrymq("admin", "message", "by-key", "Shape", "key", "-n", broker.namesrv).text
+    assert " long long " in text
+    again = produced(gantrymq, "Shape", found.out, "--json", "-q")
+    assert (again.code, again.err) == (0, "")
 
 
 def test_a_damaged_body_is_printed_named_and_an_exit_code(gantrymq: Run, tmp_path: Path) -> None:

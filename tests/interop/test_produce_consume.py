@@ -54,7 +54,7 @@ def test_batches_come_out_whole_and_where_the_results_say(filtering: JavaCluster
     stored = {line["properties"]["UNIQ_KEY"]: line for line in lines}
     for result in results:
         line = stored[result["msgId"]]
-        assert (int(line["body"]), line["queueId"], line["queueOffset"], line["msgId"]) == (
+        assert (int(line["body"]), line["queueId"], line["queueOffset"], line["offsetMsgId"]) == (
             *(result["line"] - 1, result["queueId"], result["queueOffset"], result["offsetMsgId"]),
         )
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gantrymq.cli.admin.messages import list_messages, message_fields, read_messages
+from gantrymq.cli.admin.messages import json_fields, list_messages, read_messages
 from gantrymq.cli.admin.session import Session, admin_command, new_file, require
 from gantrymq.cli.options import Begin, End, whole_number
 
 if TYPE_CHECKING:
     from gantrymq.client.consumer.received import ReceivedMessage
-    from gantrymq.model.message import Message
+    from gantrymq.model.message import Message, StoredMessage
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.", show_default=False)]
 _STDOUT = Path("-")
@@ -98,13 +98,13 @@ def dlq_export(
     if out == _STDOUT:
         sys.stdout.flush()
         for message in found:
-            sys.stdout.buffer.write(json_line(message_fields(message)))
+            sys.stdout.buffer.write(json_line(json_fields(session, message)))
         sys.stdout.buffer.flush()
         return
     count = 0
     with new_file(out) as file:
         for message in found:
-            file.write(json_line(message_fields(message)))
+            file.write(json_line(json_fields(session, message)))
             count += 1
     row = {"group": group, "out": str(out), "messages": count}
     session.rows([row], {"group": "group", "out": "file", "messages": ">messages"})
@@ -164,10 +164,12 @@ def _resent(
 
     from gantrymq.broker.names import retry_topic
     from gantrymq.client.producer import Producer
+    from gantrymq.client.records import or_as_stored
     from gantrymq.errors import GantrymqError
     from gantrymq.model.message import PROPERTY_RETRY_TOPIC
 
     target = retry_topic(group) if topic is None else topic
+    limit = session.config.max_decompressed_body_size
     with nullcontext() if dry_run else Producer(session.producer_config()) as producer:
         for letter in found:
             origin = letter.properties.get(PROPERTY_RETRY_TOPIC)
@@ -180,7 +182,7 @@ def _resent(
                 yield {**row, "status": "DRY_RUN", "newMsgId": None}
                 continue
             try:
-                result = producer.send(_again(letter, target))
+                result = producer.send(_again(or_as_stored(letter, limit), target))
             except GantrymqError as error:
                 session.missing(letter.msg_id, error)
                 yield {**row, "status": "FAILED", "newMsgId": None}
@@ -190,7 +192,7 @@ def _resent(
                 yield {**row, "status": result.status.name, "newMsgId": result.msg_id}
 
 
-def _again(letter: ReceivedMessage, topic: str) -> Message:
+def _again(letter: StoredMessage, topic: str) -> Message:
     """The message to send. Its properties are those of its sender; a retry also has the topic that it came from.
 
     Raises MQClientError if its body cannot be decompressed.

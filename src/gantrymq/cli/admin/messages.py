@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ from gantrymq.cli.admin.session import Broker, Cluster, Session, admin_command, 
 from gantrymq.cli.options import Begin, End, queue_number, whole_number
 
 if TYPE_CHECKING:
+    from gantrymq.client.admin.admin_client import AdminClient
     from gantrymq.client.consumer.received import ReceivedMessage
     from gantrymq.model.message_queue import MessageQueue
 
@@ -44,7 +44,7 @@ def by_id(
 
     for msg_id in msg_ids:
         try:
-            found = session.admin.view_message(topic, msg_id)
+            found = _as_stored(session).view_message(topic, msg_id)
         except NoRouteError:
             raise
         except MQClientError as error:
@@ -66,7 +66,7 @@ def by_unique_key(session: Session, topic: Topic, msg_id: MessageId, begin: Begi
     """
     from gantrymq.client.admin.messages import FOREVER_MS
 
-    found = session.admin.query_message_by_unique_key(
+    found = _as_stored(session).query_message_by_unique_key(
         topic, msg_id, begin_ms=begin, end_ms=FOREVER_MS if end is None else end
     )
     for message in found:
@@ -93,7 +93,7 @@ def by_key(
     """
     from gantrymq.client.admin.messages import FOREVER_MS
 
-    found = session.admin.query_message(
+    found = _as_stored(session).query_message(
         topic, key, max_num=most, begin_ms=begin or 0, end_ms=FOREVER_MS if end is None else end
     )
     list_messages(session, iter(found))
@@ -113,13 +113,19 @@ def by_offset(session: Session, topic: Topic, queue: Queue, offset: Offset, brok
         gantrymq admin message by-offset orders 0 4711 -b broker-a --json
     """
     one = _queue(session, topic, queue, broker)
-    found = session.admin.message_at(one, offset)
+    found = _as_stored(session).message_at(one, offset)
     if found is None:
         stats = session.admin.topic_stats(topic).get(one)
         limits = f"; the queue has {stats.min_offset} to {stats.max_offset}" if stats else ""
         session.finding(f"no message is at offset {offset} of queue {queue} of {topic}{limits}")
     else:
         show_message(session, found)
+
+
+def _as_stored(session: Session) -> AdminClient:
+    """The client, with bodies as they are stored: bodyLength, bodySha256 and crcOk are about these."""
+    session.admin.decompresses = False
+    return session.admin
 
 
 def _queue(session: Session, topic: str, number: int, broker: str | None) -> MessageQueue:
@@ -181,7 +187,9 @@ def read_messages(
     most: int | None = None,
     brokers: set[str] | None = None,
 ) -> Iterator[ReceivedMessage]:
-    """The messages of a topic, queue by queue, at most ``most`` in all. A broker that does not answer is named.
+    """The messages of a topic, queue by queue, at most ``most`` in all, with bodies as stored.
+
+    A broker that does not answer is named.
 
     ``begin_ms`` and ``end_ms`` are store times, [begin, end). Raises MQClientError if no queue may be read.
     """
@@ -197,7 +205,7 @@ def read_messages(
         if not queues:
             raise MQClientError(f"{topic} may not be read; `gantrymq admin topic perm '{topic}' RW` allows it")
         tags = frozenset(subscription(topic, tag, "TAG", 0).tags_set)
-        count, limit = 0, session.config.max_decompressed_body_size
+        count = 0
         for one in sorted(queues):
             if (queue is not None and one.queue_id != queue) or (
                 brokers is not None and one.broker_name not in brokers
@@ -209,7 +217,7 @@ def read_messages(
                 first = first if start is None else max(first, start)
                 bounds = PullResult(PullStatus.FOUND, 0, first, last, 0, b"")
                 for pulled in client.read(one, first, last, expression=tag, under_way=1):
-                    for stored in decode_records(pulled.records, max_decompressed_body_size=limit):
+                    for stored in decode_records(pulled.records, decompressed=False):
                         if tags and stored.tags not in tags:
                             continue
                         if most is not None and count >= most:
@@ -227,60 +235,55 @@ def list_messages(session: Session, messages: Iterator[ReceivedMessage], *, none
         "storeTimestamp": "stored", "tags": "tags", "keys": "keys", "shown": "body",
     }  # fmt: skip
     if session.is_json:
-        session.rows((message_fields(one) for one in messages), {}, none=none)
+        session.rows((json_fields(session, one) for one in messages), {}, none=none)
     else:
-        session.rows(({**message_fields(one), **_in_a_line(one)} for one in messages), columns, none=none)
+        session.rows((_in_a_line(session, one) for one in messages), columns, none=none)
 
 
-def message_fields(message: ReceivedMessage) -> dict[str, object]:
-    """A message as JSON. One of ``body`` and ``bodyBase64`` is null."""
+def json_fields(session: Session, message: ReceivedMessage) -> dict[str, object]:
+    """A message as JSON, in the shape of ``consume --json``. Its body is as stored."""
+    from gantrymq.cli.streams.printing import message_fields
+    from gantrymq.cli.streams.sources import Arrived
+
+    return message_fields(Arrived(message, message.broker_name), _plain_body(session, message))
+
+
+def _plain_body(session: Session, message: ReceivedMessage) -> bytes:
+    """The body decompressed; as it is stored, with a warning, if that fails."""
+    from gantrymq.client.records import or_as_stored
+
+    return or_as_stored(message, session.config.max_decompressed_body_size).body
+
+
+def _in_a_line(session: Session, message: ReceivedMessage) -> dict[str, object]:
     from gantrymq.cli.body_text import body_text
 
-    text = body_text(bytes(message.body))
+    body = _plain_body(session, message)
+    text = body_text(body[: 4 * _CUT_AT])
+    shown = body[:_CUT_AT].hex(" ") if text is None else text
+    cut = shown if len(shown) <= _CUT_AT else f"{shown[: _CUT_AT - 1]}…"
     return {
-        "kind": "message",
-        "topic": message.topic,
+        "msgId": message.msg_id,
         "brokerName": message.broker_name or None,
         "queueId": message.queue_id,
         "queueOffset": message.queue_offset,
-        "phyOffset": message.phy_offset,
-        "size": message.size_bytes,
-        "flag": message.flag,
-        "sysFlag": message.sys_flag,
-        "bornTimestamp": message.born_timestamp_ms,
-        "bornHost": str(message.born_host),
         "storeTimestamp": message.store_timestamp_ms,
-        "storeHost": str(message.store_host),
-        "reconsumeTimes": message.reconsume_times,
-        "preparedTransactionOffset": message.prepared_transaction_offset,
-        "bodyCRC": message.body_crc,
-        "properties": message.properties,
-        "bodyLength": len(message.body),
-        "msgId": message.msg_id,
-        "offsetMsgId": message.offset_msg_id,
-        "body": text,
-        "bodyBase64": b64encode(message.body).decode("ascii") if text is None else None,
+        "tags": message.tags or None,
+        "keys": " ".join(message.keys) or None,
+        "shown": cut,
     }
 
 
-def _in_a_line(message: ReceivedMessage) -> dict[str, object]:
-    from gantrymq.cli.body_text import body_text
-
-    text = body_text(bytes(message.body[: 4 * _CUT_AT]))
-    shown = message.body[:_CUT_AT].hex(" ") if text is None else text
-    cut = shown if len(shown) <= _CUT_AT else f"{shown[: _CUT_AT - 1]}…"
-    return {"tags": message.tags or None, "keys": " ".join(message.keys) or None, "shown": cut}
-
-
 def show_message(session: Session, message: ReceivedMessage) -> None:
-    """Print one message with its body."""
-    fields = message_fields(message)
+    """Print one message, whose body is as stored."""
     if session.is_json:
-        session.rows([fields], {})
+        session.rows([json_fields(session, message)], {})
         return
     from gantrymq.cli.body_text import body_lines
     from gantrymq.cli.terminal import print_line, print_pairs, time_text
 
+    body = _plain_body(session, message)
+    stored = "" if len(body) == len(message.body) else f" ({len(message.body)} as stored)"
     pairs = [
         ("message id", message.msg_id),
         ("broker's id", message.offset_msg_id),
@@ -290,12 +293,12 @@ def show_message(session: Session, message: ReceivedMessage) -> None:
         *sorted(message.properties.items()),
         *([("reconsumed", f"{message.reconsume_times} times")] if message.reconsume_times else []),
         ("flags", f"flag {message.flag}, sysFlag {message.sys_flag}"),
-        ("body", f"{len(message.body)} bytes"),
+        ("body", f"{len(body)} bytes{stored}"),
     ]
     broker = f"{message.broker_name}, " if message.broker_name else ""
     print_pairs(f"{message.topic}, {broker}queue {message.queue_id}, offset {message.queue_offset}", pairs)
     print()
-    for line in body_lines(bytes(message.body)):
+    for line in body_lines(body):
         print_line(line)
 
 

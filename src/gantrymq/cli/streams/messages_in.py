@@ -1,7 +1,7 @@
 """Input of ``produce``: a line, a JSON object or a whole file becomes a message.
 
-A line of ``consume --json`` or ``store dump --json`` (with a body) may be input too. What describes the stored message
-is then left out: its place, and properties with which brokers and clients mark it.
+A line of ``consume --json``, ``admin message … --json`` or ``store dump --json`` (with a body) may be input too. What
+describes the stored message is then left out: its place, and properties with which brokers and clients mark it.
 """
 
 from __future__ import annotations
@@ -135,6 +135,7 @@ class _Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     body_length: Any = None
     body_sha256: Any = None
     msg_id: Any = None
+    offset_msg_id: Any = None
 
 
 _decoder = msgspec.json.Decoder(_Line)

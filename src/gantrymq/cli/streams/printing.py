@@ -1,4 +1,4 @@
-"""Prints the messages that ``consume`` gets: by a format, or as JSON lines in the shape of ``store show``."""
+"""Prints the messages that ``consume`` gets: by a format, or as JSON lines in the shape of ``admin message``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gantrymq.cli.terminal import warn
 from gantrymq.format.packed_body import decompress
 from gantrymq.format.record import body_crc
 from gantrymq.model.flags import COMPRESSED
-from gantrymq.model.message import StoredMessage, message_id
+from gantrymq.model.message import PROPERTY_UNIQ_KEY, StoredMessage, message_id
 
 _WARNINGS = 10
 # What a terminal may act on although it is valid in JSON.
@@ -68,7 +68,7 @@ def json_piece(*, to_terminal: bool) -> Piece:
 
 
 def _line(ready: Ready) -> bytes:
-    return json_line(_fields(ready))
+    return json_line(message_fields(ready.arrived, ready.body))
 
 
 def _terminal_line(ready: Ready) -> bytes:
@@ -79,9 +79,13 @@ def _escaped(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
 
 
-def _fields(ready: Ready) -> dict[str, object]:
-    message, broker_name = ready.arrived
-    text = body_text(ready.body)
+def message_fields(arrived: Arrived, body: bytes) -> dict[str, object]:
+    """A message as JSON, with its decompressed ``body``. One of ``body`` and ``bodyBase64`` is null.
+
+    ``msgId`` is the producer's id and ``offsetMsgId`` the broker's, as in RocketMQ's clients.
+    """
+    message, broker_name = arrived
+    text, offset_id = body_text(body), message_id(message.store_host, message.phy_offset)
     return {
         "kind": "message",
         "topic": message.topic,
@@ -101,11 +105,12 @@ def _fields(ready: Ready) -> dict[str, object]:
         "properties": message.properties,
         "bodyLength": len(message.body),
         "bodySha256": sha256(message.body).hexdigest(),
-        "msgId": message_id(message.store_host, message.phy_offset),
+        "msgId": message.properties.get(PROPERTY_UNIQ_KEY) or offset_id,
+        "offsetMsgId": offset_id,
         "crcOk": is_body_whole(message),
         "body": text,
-        "bodyBase64": b64encode(ready.body).decode("ascii") if text is None else None,
-        **({"brokerName": broker_name} if broker_name else {}),
+        "bodyBase64": b64encode(body).decode("ascii") if text is None else None,
+        "brokerName": broker_name or None,
     }
 
 

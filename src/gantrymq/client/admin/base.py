@@ -58,12 +58,15 @@ class AdminBase:
     others do; the result then has the answers of the others. Without it (None) the first such error is raised, except
     by searches for messages, which log it.
 
+    Without ``decompresses`` the searches for messages return bodies as they are stored.
+
     Thread rule: one thread at a time.
     """
 
     def __init__(self, config: ClientConfig, *, clock: Clock | None = None) -> None:
         self.config = config
         self.when_missing: Callable[[str, GantrymqError], None] | None = None
+        self.decompresses = True
         self._clock = clock or SystemClock()
         self._client = BlockingClient(config, self._clock)
 

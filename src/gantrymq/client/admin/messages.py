@@ -126,7 +126,11 @@ class MessageAdmin(AdminBase):
         nothing = PullResult(PullStatus.FOUND, 0, 0, 0, 0, b"")
         messages = [
             received(stored, MessageQueue(stored.topic, broker_name, stored.queue_id), nothing)
-            for stored in decode_records(records, max_decompressed_body_size=self.config.max_decompressed_body_size)
+            for stored in decode_records(
+                records,
+                decompressed=self.decompresses,
+                max_decompressed_body_size=self.config.max_decompressed_body_size,
+            )
         ]
         for message in messages:
             message.topic = without_namespace(self.config.namespace, message.topic)
