@@ -75,7 +75,7 @@ def test_what_java_accepts_besides_is_read(text: str) -> None:
         ("7 1 2 3  b 1 9", "mark of the topic is ''"),
         ("7 1 2 3 0  1 9", "without the name of a broker"),
         ("x 1 2 3 0 b 1 9", 'For input string: "x"'),
-        (f"7 {LONG_MAX} 1 3 0 b 1 9", "behind the end of time"),
+        (f"7 {LONG_MAX} 1 3 0 b 1 9", "after the largest timestamp"),
         ("9" * 5000, "5000 characters, more than 2048"),
     ],
 )

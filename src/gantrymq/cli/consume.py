@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gantrymq.cli.streams.positions import Span
     from gantrymq.cli.streams.sources import Filter, Source
 
-_ATTEMPTS = 10  # of a request: a broker may be away for half a minute
+_ATTEMPTS = 10  # of a request; a broker may be unreachable for half a minute
 _PULL_BATCH = 32
 _FORMAT_HELP = "How a message is printed: " + ", ".join(f"%{token} {text}" for token, (_, text) in TOKENS.items())
 
@@ -58,10 +58,10 @@ Sql = Annotated[str | None, typer.Option("--sql", metavar="CONDITION", help="Onl
 Format = Annotated[str | None, typer.Option("-f", "--format", metavar="FORMAT", help=_FORMAT_HELP)]
 Json = Annotated[bool, typer.Option("-J", "--json", help="Print JSON, one object a line.")]
 Delimiter = Annotated[
-    str | None, typer.Option("-D", metavar="TEXT", help="What is printed behind a message.", show_default=r"\n")
+    str | None, typer.Option("-D", metavar="TEXT", help="Printed after each message.", show_default=r"\n")
 ]
 KeyDelimiter = Annotated[
-    str | None, typer.Option("-K", metavar="TEXT", help="Print the keys in front of a body, and this between them.")
+    str | None, typer.Option("-K", metavar="TEXT", help="Print the keys before a body, and this between them.")
 ]
 Body = Annotated[BodyAs, typer.Option("--body", help="How a body is printed.")]
 StorePath = Annotated[
@@ -98,7 +98,7 @@ def consume(
     r"""Print the messages of topics, from a cluster or a store directory.
 
     Without --group nothing is committed, and no other consumer is affected.
-    With it a group's offsets are committed behind what was printed. Follows
+    With it the group's offsets are committed up to what was printed. Follows
     the topics until Ctrl-C, unless -e or -c is given; a store is read to its
     end. On a terminal control characters of messages are printed as dots.
     The exit code is 1 if a message is damaged, or was deleted before it was

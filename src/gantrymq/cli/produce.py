@@ -51,7 +51,7 @@ Words = Annotated[
     list[str] | None, typer.Argument(metavar="TOPIC [FILE]...", help="The topic, then files.", show_default=False)
 ]
 Topic = Annotated[
-    str | None, typer.Option("-t", "--topic", metavar="TOPIC", help="The topic; all words are files then.")
+    str | None, typer.Option("-t", "--topic", metavar="TOPIC", help="The topic. All arguments are then files.")
 ]
 Lines = Annotated[bool, typer.Option("-l", "--lines", help="Each line of a FILE is a message.")]
 Json = Annotated[bool, typer.Option("-J", "--json", help="Each line is a JSON object.")]
@@ -59,7 +59,8 @@ Delimiter = Annotated[
     bytes, typer.Option("-D", metavar="TEXT", parser=delimiter, help="What ends a line.", show_default=r"\n")
 ]
 KeyDelimiter = Annotated[
-    bytes | None, typer.Option("-K", metavar="TEXT", parser=delimiter, help="The keys of a line stand in front of it.")
+    bytes | None,
+    typer.Option("-K", metavar="TEXT", parser=delimiter, help="Separates the keys of a line from its body."),
 ]
 Keys = Annotated[list[str] | None, typer.Option("-k", "--key", metavar="KEY", help="A key of each message.")]
 Tag = Annotated[str, typer.Option("-g", "--tag", metavar="TAG", help="The tag.", show_default=False)]
@@ -90,7 +91,7 @@ InOrder = Annotated[
     bool, typer.Option("--in-order", help="One request at a time, so that a queue has the order of the input.")
 ]
 Group = Annotated[str, typer.Option("--group", metavar="GROUP", help="The producer group.")]
-Results = Annotated[bool, typer.Option("--results", help="Print a JSON line for each message with what became of it.")]
+Results = Annotated[bool, typer.Option("--results", help="Print a JSON line with the outcome of each message.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print no summary if all messages are acknowledged.")]
 
 
@@ -150,7 +151,7 @@ def produce(
 
 
 def _topic_and_files(topic: str | None, words: list[str], *, json: bool) -> tuple[str | None, list[str]]:
-    """The topic and the files. A topic of ``-t`` leaves all words to files, and JSON lines may name topics."""
+    """The topic and the files. With ``-t`` all arguments are files. JSON lines may name topics."""
     if topic is None and words:
         topic, words = words[0], words[1:]
     if topic is None and not json:

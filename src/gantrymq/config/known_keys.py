@@ -19,7 +19,7 @@ class KeyWithoutEffect(NamedTuple):
 THREADS = "there are no thread pools here"
 SHUTDOWN = "a shutdown here closes connections at once, and sends no GO_AWAY"
 
-# Keys that act in RocketMQ, with its defaults, by what is said if one is given with another value.
+# Keys that act in RocketMQ, with its defaults, by the warning if one has another value.
 _ACTING = {
     "brokers here do not replicate": """
         allAckInSyncStateSet=false asyncLearner=false brokerElectionPriority=2147483647 brokerRole=ASYNC_MASTER
@@ -138,7 +138,7 @@ _ACTING = {
         "wakeCommitWhenPutMessage=true wakeFlushWhenPutMessage=false"
     ),
     "messages with a delay level wait in SCHEDULE_TOPIC_XXXX here": "timerInterceptDelayLevel=false",
-    "a timer message that is refused for good is passed over here, and every other error is tried again": (
+    "a timer message that is refused for good is skipped here, and every other error is retried": (
         "timerSkipUnknownError=false"
     ),
     "the wheel is one mapped file here": "timerWheelSnapshotFlush=false timerWheelSnapshotIntervalMs=10000",

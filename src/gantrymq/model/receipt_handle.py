@@ -124,7 +124,7 @@ def parse_receipt_handle(text: str) -> ReceiptHandle:
         queue_offset=_number("queue offset", fields[7]) if has_offset else None,
     )
     if handle.visible_time_ms > LONG_MAX:
-        raise ReceiptHandleError("the invisible time of a receipt handle ends behind the end of time")
+        raise ReceiptHandleError("the invisible time of a receipt handle ends after the largest timestamp")
     return handle
 
 

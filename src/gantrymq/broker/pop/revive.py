@@ -211,7 +211,7 @@ class PopReviveService:
             value = decode_pop_record(record.tags or "", record.body)
         except ValueError as error:
             self._log.warning(
-                "a record of the revive topic cannot be read, and is passed over", queue=queue.queue_id,
+                "a record of the revive topic cannot be read, and is skipped", queue=queue.queue_id,
                 offset=record.queue_offset, reason=str(error),
             )  # fmt: skip
             value = None

@@ -117,9 +117,7 @@ class PulledSource:
         """The messages of a queue from its position to its present end."""
         begin, end = self._positions[queue], self._client.max_offset(queue)
         if end < begin and self._begin.kind is not Kind.OFFSET:
-            warn(
-                f"{queue} ends at offset {end}, in front of {begin}: it was made again, and is read from its beginning"
-            )
+            warn(f"{queue} ends at offset {end}, before {begin}: it was recreated, and is read from its beginning")
             begin = self._client.min_offset(queue)
         if self._until_ms is not None:
             end = min(end, self._client.search_offset(queue, self._until_ms))
