@@ -1,4 +1,4 @@
-"""The body of a message as people read it: indented JSON, text, or hexadecimal."""
+"""The body of a message for people: indented JSON, text, or hexadecimal."""
 
 from __future__ import annotations
 

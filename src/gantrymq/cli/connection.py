@@ -243,10 +243,10 @@ def connection_parameters() -> Mapping[str, inspect.Parameter]:
 
 
 def connects(command: Callable[..., None], *, unless: str | None = None) -> Callable[..., None]:
-    """Replace a command's parameter ``connection`` by the options of a connection, behind its other options.
+    """Replace a command's parameter ``connection`` by the options of a connection, after its other options.
 
-    The command is called with a :class:`Connection`. ``unless`` names a parameter that stands for another place than a
-    cluster: if it is given, ``connection`` is None, and an option of a connection is a usage error.
+    The command is called with a :class:`Connection`. ``unless`` names a parameter that replaces the cluster by another
+    source. If it is given, ``connection`` is None, and an option of a connection is a usage error.
     """
     shared = connection_parameters()
     own = inspect.signature(command, eval_str=True).parameters

@@ -55,7 +55,7 @@ def pending(
     set_: Settings = None,
     json: AsJson = False,
 ) -> None:
-    """Print what a store still owes: messages that wait, by kind, topic and due time.
+    """Print the pending messages of a store, by kind, topic and due time.
 
     delay: messages with a delay level that is not over. timer: messages with a
     due time. half: transactions that are neither committed nor rolled back;
@@ -87,7 +87,7 @@ def pending(
             totals = Totals(now_ms)
             counted: Iterator[PendingMessage] = totals.counted(found)
             messages = first_due(counted, most if list_ else 0)
-            deque(counted, maxlen=0)  # without a list none of them was read
+            deque(counted, maxlen=0)  # without a list no message was read
         for problem in found.problems:
             warn(problem)
         print_all = _print_json if json else _print_text

@@ -1,4 +1,4 @@
-"""The next step for each error of a cluster: one line that says what happened and what to do.
+"""The next step for each error of a cluster: one line with the error and the remedy.
 
 Source: ResponseCode; RocketMQ's remarks, which are cut at their first line.
 """

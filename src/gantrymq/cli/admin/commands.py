@@ -83,7 +83,7 @@ _GROUPS = {
 
 
 def admin_application(words: Sequence[str]) -> typer.Typer:
-    """The commands that begin as ``words`` do: one if they name it, all without words, for the help."""
+    """The commands that begin with ``words``: one if they name it; all if there are no words, for the help."""
     app = _group("")
     groups = {"": app}
     for name, (module, function) in _chosen(words).items():
@@ -109,7 +109,7 @@ def _chosen(words: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 def _group(path: str) -> typer.Typer:
     app = typer.Typer(no_args_is_help=True, help=_GROUPS[path])
-    app.callback()(_nothing)  # a group with one command stays a group
+    app.callback()(_nothing)  # otherwise typer would make a group of one command into that command
     return app
 
 

@@ -29,7 +29,7 @@ def dlq_list(
     end: End = None,
     most: Annotated[int, typer.Option("--max", metavar="N", parser=whole_number(1), help="At most so many.")] = 100,
 ) -> None:
-    """List the dead letters of a group; without a group, how many each group has.
+    """List the dead letters of a group; without a group, the number of each group.
 
     Examples of use:
 
@@ -204,7 +204,7 @@ def _again(letter: StoredMessage, topic: str) -> Message:
 
     if letter.sys_flag & COMPRESSED:
         raise MQClientError("its body cannot be decompressed; `gantrymq admin dlq export` writes it as it is stored")
-    # The broker and the producer set these again; kept, they would delay the message or count its old failures.
+    # The broker and the producer set these again. The old values would delay the message, or count its old failures.
     dropped = {
         names.PROPERTY_UNIQ_KEY, names.PROPERTY_CLUSTER, names.PROPERTY_MSG_REGION, names.PROPERTY_TRACE_SWITCH,
         names.PROPERTY_WAIT, names.PROPERTY_DELAY, names.PROPERTY_REAL_TOPIC, names.PROPERTY_REAL_QUEUE_ID,

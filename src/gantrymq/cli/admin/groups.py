@@ -17,7 +17,7 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.
 OneTopic = Annotated[str | None, typer.Option("-t", "--topic", metavar="TOPIC", help="Only this topic.")]
 Switch = Annotated[bool | None, typer.Option(show_default=False)]
 
-_FIRST_TIME_MS = 100_000_000_000  # in 1973: a smaller number is an offset
+_FIRST_TIME_MS = 100_000_000_000  # a time in 1973; a smaller number is an offset
 
 
 @admin_command
@@ -308,7 +308,7 @@ def group_reset(
         gantrymq admin group reset invoices -t orders --to 2026-11-24T08:30:00+01:00
         gantrymq admin group reset invoices -t orders --to 4711 --queue 0 -b broker-a
     """
-    # A reset of a misspelt name would write offsets for a group that nothing uses.
+    # A misspelt name would store offsets for a group that does not exist.
     names = {data.broker_name for data in session.admin.topic_route(topic).broker_datas}
     require_group(session, group, [one for one in session.masters() if one.name in names])
     is_offset = to.isascii() and to.isdecimal() and int(to) < _FIRST_TIME_MS
@@ -346,7 +346,7 @@ def _moment(text: str) -> int:
 def _targets(
     session: Session, topic: str, to: str, broker: str | None, number: int | None, *, is_offset: bool
 ) -> dict[MessageQueue, int]:
-    """The offset to go to, for each queue that is meant. Raises before any queue is moved."""
+    """The new offset of each chosen queue. Raises before any queue is moved."""
     from gantrymq.client.admin.groups import TO_THE_END
     from gantrymq.client.pull_client import PullClient
     from gantrymq.errors import MQClientError

@@ -24,7 +24,7 @@ from gantrymq.errors import MQClientError
 class Subcommand(NamedTuple):
     """A subcommand: the words of ``gantrymq admin``, and where the value of each option goes.
 
-    An option is ``letter/name=:target``, without ``=`` if it has no value, and with a default behind the ``=``. One
+    An option is ``letter/name=:target``, without ``=`` if it has no value, and with a default after the ``=``. One
     option of ``one_of`` must be given.
 
     ===============  ================================================================
@@ -348,7 +348,7 @@ def _words(name: str, options: Sequence[_Option], given: Mapping[str, str]) -> l
             words.append(target)
         else:
             words += [f"{target}={one}" for one in values]
-    # Behind "--" a value that begins with "-" is an argument too.
+    # After "--" a value that begins with "-" is an argument too.
     places = [one for place in sorted(arguments) for one in arguments[place]]
     return [*words, *([] if not places else places if not any(one[:1] == "-" for one in places) else ["--", *places])]
 
@@ -393,7 +393,7 @@ def _setting(name: str) -> Callable[[Mapping[str, str]], list[str]]:
 
 
 def _reset(given: Mapping[str, str]) -> list[str]:
-    """An offset of one queue wins over the time."""
+    """An offset of one queue takes precedence over the time."""
     options = [one for one in _options(SUBCOMMANDS["resetOffsetByTime"]) if one.letter != "o"]
     if "o" in given and {"b", "q"} <= given.keys():
         options = [one for one in options if one.letter != "s"]

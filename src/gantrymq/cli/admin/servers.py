@@ -45,7 +45,7 @@ def cluster(session: Session, cluster: Cluster = None) -> None:
 
 
 def _state(session: Session, target: Target) -> dict[str, object]:
-    """What the cluster's table says of a broker; a broker without an answer has None everywhere."""
+    """A broker's row of the cluster's table. All its values are None if the broker does not answer."""
     from gantrymq.errors import GantrymqError
 
     try:

@@ -1,4 +1,4 @@
-"""What every command of ``gantrymq admin`` has: a client, its output, the brokers that were meant, and its exit code.
+"""The parts that all commands of ``gantrymq admin`` share: the client, output, choice of brokers, and exit code.
 
 A command is a function ``command(session, …)`` with typer's parameters. :func:`admin_command` adds the options of the
 connection and ``--json``; :func:`watched` adds ``--watch`` too.
@@ -66,7 +66,7 @@ class Session:
 
     @cached_property
     def admin(self) -> AdminClient:
-        """The client. It goes on without servers that do not answer, if others do."""
+        """The client. It ignores servers that do not answer, if others do."""
         from gantrymq.client.admin.admin_client import AdminClient
 
         client = AdminClient(self.config)
@@ -126,7 +126,7 @@ class Session:
         except GantrymqError:
             if broker is None or ":" not in broker:
                 raise
-            return [Target("", broker, 0, broker)]  # it may be reachable all the same
+            return [Target("", broker, 0, broker)]  # it may still be reachable
         targets = [
             Target(data.cluster or cluster_name, data.broker_name, broker_id, address)
             for cluster_name, names in sorted(info.cluster_addr_table.items())
@@ -287,7 +287,7 @@ def _repeat(session: Session, interval_s: float, once: Callable[[], None]) -> No
                 print_error(advised(error))
             sys.stdout.flush()
             time.sleep(interval_s)
-            if _reader_is_gone():  # while the cluster is away nothing is printed that would fail
+            if _reader_is_gone():  # while the cluster does not answer, nothing is printed that would raise
                 raise BrokenPipeError
     except KeyboardInterrupt:
         session.code = DONE

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Config = TopicConfig | SubscriptionGroupConfig
 
 _STDIO = Path("-")
-# Groups that every broker makes itself.
+# Groups that every broker creates itself.
 _OWN_GROUP_PREFIXES = ("CID_RMQ_SYS_", "CID_ONS", "SELF_TEST_", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER")
 
 
@@ -91,7 +91,9 @@ def _is_own(kind: str, name: str, target: Target) -> bool:
 
 
 class Item(NamedTuple):
-    """One topic or group of a file. ``place`` says where it stands, ``broker`` is None if the file does not say."""
+    """One topic or group of a file. ``place`` is its place in the file. ``broker`` is None if the file names no
+    broker.
+    """
 
     place: str
     broker: str | None
@@ -111,7 +113,7 @@ def import_(
 
     Each goes to the broker that its line names, or to all masters of --cluster
     or --broker. One that exists with other settings stays, unless --replace is
-    given, and the exit code is 1. A line that is none does not stop the others.
+    given, and the exit code is 1. An invalid line does not stop the others.
 
     Examples of use:
 
@@ -179,7 +181,7 @@ def _decoded(line: bytes) -> object:
 
 
 def _item(place: str, value: object) -> Item | str:
-    """An item, or why the value is none."""
+    """An item, or the reason why the value is not an item."""
     import msgspec
 
     from gantrymq.broker.names import wrong_group, wrong_topic

@@ -1,7 +1,7 @@
 """Reads topics as a member of a consumer group. An offset is committed only after its messages are on stdout.
 
-The brokers get the committed offsets every five seconds, and at the end. A member that is killed makes the group
-receive the messages since then again: at least once.
+The brokers get the committed offsets every five seconds, and at the end. After a kill of the member, the group receives
+the messages since then again: at least once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TIMESTAMP = "%Y%m%d%H%M%S"
 
 
 def where_settings(span: Span) -> dict[str, str]:
-    """The settings of a group's first start, by RocketMQ's keys' fields. Raises BadParameter for any other position."""
+    """The settings for the first start of a group. Raises BadParameter for any other position."""
     begin = span.begin or Position(Kind.BEGINNING)
     if begin.kind not in _WHERE or span.until_ms is not None:
         raise typer.BadParameter("with --group -o is beginning, end or @TIME, for queues without a committed offset")
@@ -85,7 +85,7 @@ class GroupSource:
         last = batch[-1].message
         queue = MessageQueue(last.topic, batch[-1].broker_name, last.queue_id)
         self._noted.add(queue)
-        if whole:  # also what the filter left out behind the last message
+        if whole:  # also the messages after the last one, which the filter left out
             self._consumer.commit([queue], persist=False)
             return
         with suppress(MQClientError):  # another member has the queue now, and receives the messages again

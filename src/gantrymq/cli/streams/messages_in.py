@@ -1,7 +1,7 @@
 """Input of ``produce``: a line, a JSON object or a whole file becomes a message.
 
-A line of ``consume --json``, ``admin message … --json`` or ``store dump --json`` (with a body) may be input too. What
-describes the stored message is then left out: its place, and properties with which brokers and clients mark it.
+A line of ``consume --json``, ``admin message … --json`` or ``store dump --json`` (with a body) may be input too. Fields
+that describe the stored message are then left out: its location, and properties that brokers and clients set.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Given(NamedTuple):
 
 
 class Unusable(NamedTuple):
-    """A line that is no message, and why."""
+    """A line that is not a message, and the reason."""
 
     line: int
     reason: str
@@ -42,7 +42,7 @@ class Unusable(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What the options give each message. A JSON line has precedence, but for ``topic``."""
+    """The values that the options give each message. A JSON line takes precedence, except for ``topic``."""
 
     topic: str | None
     tags: str = ""
@@ -57,7 +57,9 @@ Reader = Callable[[bytes], tuple[Message, QueueNumber | None]]
 
 
 def text_reader(template: Template, key_delimiter: bytes | None) -> Reader:
-    """A reader of bodies, with keys in front of ``key_delimiter`` if a line has it. ``template`` has a topic."""
+    """A reader of lines as bodies. In a line with ``key_delimiter`` the keys come before it. ``template`` has a
+    topic.
+    """
     assert template.topic is not None
     topic, tags, keys, level = template.topic, template.tags, template.keys, template.delay_level
 
@@ -139,7 +141,7 @@ class _Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 _decoder = msgspec.json.Decoder(_Line)
-# Properties that say what became of a stored message. In a new message they would act again, or be wrong.
+# Properties that record the past of a stored message. In a new message they would act again, or be wrong.
 _OF_A_STORED_MESSAGE = frozenset(
     {
         properties.PROPERTY_WAIT,

@@ -12,14 +12,14 @@ from gantrymq.cli.options import count, moment_ms
 
 
 class Kind(Enum):
-    """What ``value`` of a :class:`Position` is."""
+    """The meaning of ``value`` of a :class:`Position`."""
 
     BEGINNING = auto()  # nothing
     END = auto()  # nothing
     OFFSET = auto()
-    TAIL = auto()  # a number of entries in front of the end
+    TAIL = auto()  # a number of entries before the end
     TIME = auto()  # milliseconds
-    UNTIL = auto()  # milliseconds: end in front of the first message stored then or later
+    UNTIL = auto()  # milliseconds: end before the first message stored then or later
 
 
 _WORDS = {"beginning": Kind.BEGINNING, "end": Kind.END, "stored": None}
@@ -49,7 +49,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """``begin`` and ``until_ms``, both of which may be unsaid."""
+    """The begin, and the time of the end. Both are optional."""
 
     begin: Position | None = None
     until_ms: int | None = None

@@ -17,7 +17,7 @@ from gantrymq.model.flags import COMPRESSED
 from gantrymq.model.message import PROPERTY_UNIQ_KEY, StoredMessage, message_id
 
 _WARNINGS = 10
-# What a terminal may act on although it is valid in JSON.
+# Characters that are valid in JSON and that a terminal may act on.
 _NOT_FOR_A_TERMINAL = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 

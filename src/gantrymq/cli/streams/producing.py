@@ -1,7 +1,8 @@
-"""Reads the input of ``produce``, sends it, and says what became of it.
+"""Reads the input of ``produce``, sends it, and reports the outcome of each message.
 
-Input that has arrived is sent at once: before the command waits for more, it waits for the acknowledgements of what is
-under way. So a slow pipe (``tail -f``) is reported line by line, and a fast one keeps many requests under way.
+Input that has arrived is sent at once. Before the command waits for more input, it waits for the acknowledgements of
+all messages under way. So a slow pipe (``tail -f``) is reported line by line, and a fast one keeps many requests under
+way.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _STDIN_DESCRIPTOR = 0
 _JSON_CHARACTERS_A_BYTE = 6  # as \\u001f
 _ROOM_BESIDE_BODY = 1 << 18  # keys, properties
 _FAILURES_TOLD = 10
-_BLOCK_LINES = 1024  # made into messages at once: while more are made, the earlier ones would all be acknowledged
+_BLOCK_LINES = 1024  # lines made into messages in one step; with more, all earlier ones would be acknowledged meanwhile
 
 Block = list[Given | Unusable]
 
@@ -161,7 +162,7 @@ def _send_all(
 
 
 class _Stopped(Exception):
-    """The rest of the input is not sent: a message failed, a signal arrived, or the reader of the results is gone."""
+    """Raised to stop: a message failed, a signal arrived, or the reader of the results is gone."""
 
 
 def _open(file: str) -> BufferedReader:
@@ -179,7 +180,7 @@ def _whole(stream: BufferedReader, longest: int) -> bytes:
 
 
 def _is_ready(stream: BufferedReader) -> bool:
-    """Whether a read would not wait."""
+    """Whether a read returns without a wait."""
     try:
         return bool(select.select([stream], [], [], 0)[0])
     except (OSError, ValueError):
@@ -228,7 +229,7 @@ class _Told:
 
     @contextmanager
     def _unless_broken(self) -> Iterator[None]:
-        """Without a reader no more results are printed. What is under way is still waited for, and accounted."""
+        """Stop printing results, because their reader is gone. Messages under way are still waited for and counted."""
         try:
             yield
         except BrokenPipeError:

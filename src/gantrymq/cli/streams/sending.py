@@ -30,10 +30,10 @@ _SENT_ALONE = frozenset((PROPERTY_DELAY, *TIMER_PROPERTIES))
 
 
 class Fate(StrEnum):
-    """What became of a message."""
+    """The outcome of a send."""
 
     ACKNOWLEDGED = "acknowledged"
-    REJECTED = "rejected"  # not sent, because it is no valid message or has no queue
+    REJECTED = "rejected"  # not sent: the message is invalid, or its queue does not exist
     REFUSED = "refused"  # by a broker
     UNKNOWN = "unknown"  # sent without an acknowledgement: it may be stored
     UNSENT = "unsent"  # because an earlier message failed
@@ -58,7 +58,7 @@ class Account:
 
 
 class Outcome(NamedTuple):
-    """What became of the messages of one request, or of one line that is no message."""
+    """The outcome of one request, or of one line that is not a message."""
 
     lines: Sequence[int]
     fate: Fate
@@ -128,7 +128,7 @@ class Sender:
     def _parts(self, lines: Sequence[Given | Unusable]) -> Iterator[list[Given | Unusable]]:
         """Divide the lines into requests."""
         part: list[Given | Unusable] = []
-        place: tuple[str, QueueNumber | None] | None = None  # of the part; None if its message is alone
+        place: tuple[str, QueueNumber | None] | None = None  # of the whole part; None if its message is sent alone
         size_bytes = 0
         for one in lines:
             wanted = None if isinstance(one, Unusable) or self._is_alone(one.message) else _place(one)
@@ -199,7 +199,7 @@ class Sender:
             self._take([one], future)
 
     def _take(self, given: list[Given], future: Future[SendResult]) -> None:
-        """Wait for one request, and report what became of it."""
+        """Wait for one request, and report its outcome."""
         try:
             self._end(_outcome(given, Fate.ACKNOWLEDGED, result=future.result()))
         except MQBrokerError as error:
@@ -225,7 +225,7 @@ def _place(given: Given) -> tuple[str, QueueNumber | None]:
 
 
 def _size_bytes(message: Message) -> int:
-    """About what the message takes in a batch."""
+    """The approximate size of a message in a batch, in bytes."""
     size = len(message.body) + _ROOM_PER_MESSAGE
     for name, value in message.properties.items():
         size += len(name) + len(value)

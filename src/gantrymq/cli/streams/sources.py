@@ -1,4 +1,4 @@
-"""The messages that ``consume`` gets, the filter that chooses them, and the interface of what it reads from."""
+"""The messages that ``consume`` gets, the filter that chooses them, and the interface of its sources."""
 
 from __future__ import annotations
 
