@@ -13,13 +13,22 @@ import pytest_asyncio
 from broker_cases import BrokerCase, StartBroker, messages_of
 
 from gantrymq.broker import names
+from gantrymq.broker.pop import long_polling
 from gantrymq.clock import ManualClock
 from gantrymq.errors import DiskError
-from gantrymq.format.pop_checkpoint import decode_pop_ack, decode_pop_checkpoint, encode_pop_checkpoint
+from gantrymq.format.pop_checkpoint import (
+    MOST_MESSAGES,
+    PopCheckpoint,
+    PopKey,
+    decode_pop_ack,
+    decode_pop_checkpoint,
+    encode_pop_checkpoint,
+)
 from gantrymq.fs.killable import KillableFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.receipt_handle import (
+    ORDER_REVIVE_QUEUE,
     QueueOfPop,
     ReceiptHandle,
     parse_message_offsets,
@@ -840,3 +849,79 @@ async def test_a_waiting_pop_hears_that_its_topic_was_deleted(pops: Pops) -> Non
         await asyncio.sleep(0.005)
     await pops.case.ask(DeleteTopicRequestHeader(topic="T"))
     assert (await waiting).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+# Strangers
+
+
+@pytest.mark.parametrize("kind", [PopMessageRequestHeader, NotificationRequestHeader])
+async def test_a_wait_does_not_end_later_because_of_the_client_s_clock(
+    pops: Pops, kind: type[PopMessageRequestHeader | NotificationRequestHeader]
+) -> None:
+    """A client whose clock is ahead has given up by then, and the messages would be invisible in vain."""
+    await pops.send(b"one")
+    assert await pops.pop()
+    asked = kind(
+        consumer_group="G", topic="T", queue_id=-1, poll_time=2_000, born_time=NOW_MS + 3_600_000,
+        **({"invisible_time": INVISIBLE_MS} if kind is PopMessageRequestHeader else {}),
+    )  # fmt: skip
+    waiting, service = asyncio.create_task(pops.case.ask(asked)), pops.case.server.pop.waiting
+    while not len(service.pops) + len(service.notifications):
+        await asyncio.sleep(0.005)
+    pops.clock.advance(2_000)
+    service.expire()
+    answer = await asyncio.wait_for(waiting, 10)
+    assert answer.code in (ResponseCode.POLLING_TIMEOUT, ResponseCode.SUCCESS)
+
+
+async def test_waiting_pops_with_long_texts_do_not_fill_the_memory(pops: Pops, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_polling, "MAX_WAITING_BYTES", 100_000)
+    await pops.send(b"one", properties={"TAGS": "a"})
+    asked: dict[str, Any] = {"poll_time": 60_000, "exp": "b" * 9_000, "attempt_id": "b" * 11_000}
+    waiting = [asyncio.create_task(pops.ask_pop(**asked)) for _ in range(4)]
+    done, held = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED, timeout=10)
+    assert [one.result().code for one in done][:1] == [ResponseCode.POLLING_FULL]
+    for one in held:
+        one.cancel()
+
+
+async def test_an_ordered_acknowledgement_does_not_move_a_group_behind_its_queue(pops: Pops) -> None:
+    """The message that comes there would never be delivered."""
+    await pops.send(b"one")
+    handle = ReceiptHandle(1, NOW_MS, INVISIBLE_MS, ORDER_REVIVE_QUEUE, "0", "broker-a", 0, 1)
+    fields = {"consumer_group": "G", "topic": "T", "queue_id": 0, "extra_info": str(handle), "offset": 1}
+    answer = await pops.case.ask(AckMessageRequestHeader(**fields))
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    await pops.send(b"two")
+    assert bodies(await pops.pop(order=True)) == [b"one", b"two"]
+
+
+async def test_a_batch_of_more_offsets_than_a_pop_returns_is_refused(pops: Pops) -> None:
+    """Each offset would be written into the log, thirty times as long as its bit."""
+    await pops.send(*(b"%d" % number for number in range(70)))
+    [(_, handle), *_] = await pops.pop()
+    before = len(pops.records())
+    answer = await pops.case.ask(RequestCode.BATCH_ACK_MESSAGE, batch((handle, list(range(70)))))
+    assert answer.code != ResponseCode.SUCCESS
+    assert len(pops.records()) == before
+
+
+async def test_a_checkpoint_that_is_due_in_a_thousand_years_does_not_hold_up_the_others(pops: Pops) -> None:
+    """Anyone may send to the revive topic. No checkpoint that a pop wrote comes there before its time."""
+    await pops.send(b"one")
+    await pops.pop()
+    await pops.caught_up()
+    queue_id = int(pops.records()[0].properties["REAL_QID"])
+    forged = PopCheckpoint(PopKey("T", "G", 0, 0, NOW_MS + 5, "broker-a"), 10**13, [7])
+    await pops.case.server.store.put_async(Message(REVIVE, encode_pop_checkpoint(forged), queue_id, tags="ck"))
+    await pops.revived()
+    assert bodies(await pops.pop()) == [b"one"]
+
+
+async def test_forged_acknowledgements_without_a_checkpoint_take_little_memory(pops: Pops) -> None:
+    await pops.send(b"one")
+    queue = pops.case.server.pop.revive._queue(0)
+    key = PopKey("T", "G", 0, 0, NOW_MS, "broker-a")
+    for _ in range(3):
+        pops.case.server.pop.revive._acknowledge(queue, key, tuple(range(100)))
+    assert len(queue.early[key]) <= MOST_MESSAGES

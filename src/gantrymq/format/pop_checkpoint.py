@@ -73,7 +73,7 @@ class PopCheckpoint:
     ``diffs`` are their queue offsets minus the key's ``start_offset``, at most 32. Bit i of ``acked`` says that message
     i is acknowledged. ``re_puts`` counts how often the checkpoint was put again because a message could not be revived.
     ``is_suspended`` keeps the reconsume times of the message. ``revive_offset`` is its place in the revive queue, and
-    not in the bytes.
+    ``due_ms`` the time from which it can be decided; they are not in the bytes.
 
     Thread rule: one thread changes it.
     """
@@ -85,6 +85,7 @@ class PopCheckpoint:
     re_puts: int | None = None
     is_suspended: bool = False
     revive_offset: int = 0
+    due_ms: int = 0
 
     @property
     def revive_time_ms(self) -> int:

@@ -8,8 +8,10 @@ looks again, and wakes the next one if it leaves messages.
 A message may arrive while a pop goes through the queues. So a pop notes the number of arrivals before it begins. If the
 number is higher when the pop is about to wait, it looks again.
 
-A request waits at most ``MAX_WAIT_MS``, and keeps neither header nor body. popPollingSize limits the requests of one
-queue of a group, maxPopPollingSize all of them, popPollingMapSize the groups that are watched.
+A request waits at most ``MAX_WAIT_MS`` from its first look on, however often it is woken. It keeps neither header nor
+body, but the texts that it needs to look again, such as a filter's expression. popPollingSize limits the requests of
+one queue of a group, maxPopPollingSize all of them, ``MAX_WAITING_BYTES`` their memory, popPollingMapSize the groups
+that are watched.
 
 Thread rule: the event loop's thread, except for :meth:`PopLongPolling.arrived`.
 
@@ -24,16 +26,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from gantrymq.broker.pop.records import retry_topic
-from gantrymq.broker.sessions.long_polling import MAX_WAIT_MS, Asker
+from gantrymq.broker.sessions.long_polling import MAX_WAIT_MS, Asker, held_bytes
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.logs import get_logger
 from gantrymq.remoting.transport.turns import FairTurns
 
 EXPIRE_MS = 50
+MAX_WAITING_BYTES = 96 << 20  # of pops, and of notifications
 _EARLY_MS = 50  # a request is answered this long before its time is over (PopRequest.isTimeout)
 ALL_QUEUES = -1
 
@@ -70,12 +73,42 @@ class PollKey(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class WaitingPop:
-    """A request that waits. ``resume`` looks again for messages and answers."""
+    """A request that waits. ``resume`` looks again for messages and answers.
+
+    ``deadline_ms`` is the end of :func:`wait_until`. ``size_bytes`` is the memory of the request.
+    """
 
     channel: Asker
     key: PollKey
     deadline_ms: int
     resume: Callable[[], None]
+    size_bytes: int
+
+
+class OfPoll(Protocol):
+    """The header of a request that may wait."""
+
+    poll_time: int
+    born_time: int
+    exp_type: str | None
+    exp: str | None
+    attempt_id: str | None
+
+
+def wait_until(asked: OfPoll, clock: Clock) -> int:
+    """The monotonic time in ms at which the wait of a request ends that has just come.
+
+    A client whose clock is ahead stops waiting before its born time plus its poll time. Messages that a pop hands out
+    after that are invisible in vain, so a born time in the future counts as now.
+    """
+    now_ms = clock.now_ms()
+    asked.born_time = min(asked.born_time or now_ms, now_ms)
+    return monotonic_ms(clock) + min(asked.born_time + asked.poll_time - now_ms, MAX_WAIT_MS)
+
+
+def waiting_bytes(asked: OfPoll, key: PollKey) -> int:
+    """The approximate memory of a waiting request, in bytes."""
+    return held_bytes((key.topic, key.group, asked.exp_type, asked.exp, asked.attempt_id), None)
 
 
 @dataclass(slots=True)
@@ -102,7 +135,7 @@ class PopLongPolling:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turns: FairTurns | None = None
         self._is_woken = False
-        self._count = 0
+        self._count = self._size_bytes = 0
 
     def __len__(self) -> int:
         """The number of requests that wait."""
@@ -118,7 +151,7 @@ class PopLongPolling:
         self._waiting.clear()
         self._of.clear()
         self._deadlines.clear()
-        self._count = 0
+        self._count = self._size_bytes = 0
 
     # Requests
 
@@ -139,14 +172,13 @@ class PopLongPolling:
         began. If more have arrived since, the request looks again at once.
         """
         broker, now_ms = self._config.broker, monotonic_ms(self._clock)
-        if self._count >= broker.max_pop_polling_size:
+        if self._count >= broker.max_pop_polling_size or self._size_bytes + one.size_bytes > MAX_WAITING_BYTES:
             return Polling.FULL
         if now_ms > one.deadline_ms - _EARLY_MS or self._loop is None:
             return Polling.TIMEOUT
         same = self._waiting.get(one.key, {})
         if len(same) > broker.pop_polling_size:
             return Polling.FULL
-        one.deadline_ms = min(one.deadline_ms, now_ms + MAX_WAIT_MS)
         watched = self._watched.get(one.key.watch)
         if watched is None or watched.arrivals != arrivals:
             self._loop.call_soon(self._resume, one)
@@ -156,6 +188,7 @@ class PopLongPolling:
         heapq.heappush(self._deadlines, (one.deadline_ms, next(self._numbers), one))
         watched.waiting += 1
         self._count += 1
+        self._size_bytes += one.size_bytes
         return Polling.WAITS
 
     def waiting_for(self, key: PollKey) -> int:
@@ -265,6 +298,7 @@ class PopLongPolling:
         if watched is not None:
             watched.waiting -= 1
         self._count -= 1
+        self._size_bytes -= one.size_bytes
         return True
 
     def _make_room(self) -> None:

@@ -10,6 +10,8 @@ queue, keeps the checkpoints that are not decided yet, and sets the bits of ackn
 - An acknowledgement may arrive before its checkpoint if the timers lag: they deliver overdue messages as soon as they
   read them. Such an acknowledgement is kept for a while. (RocketMQ drops it, and delivers the message again.)
 - A message that cannot be put into the retry topic gets a checkpoint of its own, which is due later each time.
+- A checkpoint that a client sent to the revive topic may have a revive time in a thousand years. It is decided as if
+  the timers had delivered it, so that it does not hold up the others.
 - A record that cannot be read is skipped with a warning. (RocketMQ stops at it for ever.)
 - The service reads 32 records in a slice of the event loop, and keeps ``_MOST_POINTS`` checkpoints of a queue. Above
   that, checkpoints are decided without the acknowledgements that were not read: their messages are delivered twice.
@@ -72,7 +74,7 @@ class _ReviveQueue:
     decided: int
     next: int
     points: dict[PopKey, PopCheckpoint] = field(default_factory=dict)
-    early: dict[PopKey, list[int]] = field(default_factory=dict)  # acknowledged offsets without a checkpoint
+    early: dict[PopKey, set[int]] = field(default_factory=dict)  # acknowledged offsets without a checkpoint
     delivered_ms: int = 0  # the latest due time of all records that were read
     failed_reads: int = 0
     unpublished: tuple[int, int] | None = None  # the log offset that must be durable first, and the offset to commit
@@ -217,6 +219,8 @@ class PopReviveService:
             value = None
         if isinstance(value, PopCheckpoint):
             value.revive_offset = record.queue_offset
+            # The timers deliver a checkpoint that the broker has put AHEAD_MS before its revive time, or later.
+            value.due_ms = min(value.revive_time_ms, _deliver_ms(record) + AHEAD_MS)
             self._add(queue, value)
         elif value is not None:
             key, own_name = value.key, self._config.broker.broker_name
@@ -238,7 +242,8 @@ class PopReviveService:
         if known is None:
             if len(queue.early) >= _MOST_EARLY:
                 del queue.early[next(iter(queue.early))]
-            queue.early.setdefault(key, []).extend(offsets[:MOST_MESSAGES])
+            early = queue.early.setdefault(key, set())
+            early.update(offsets[: MOST_MESSAGES - len(early)])
             return
         for offset in offsets:
             known.acknowledge(offset)
@@ -249,7 +254,7 @@ class PopReviveService:
         """Decide checkpoints in their order, up to the first one that is not due."""
         due: list[PopCheckpoint] = []
         for point in list(queue.points.values()):
-            if until_ms - point.revive_time_ms <= _GRACE_MS:
+            if until_ms - point.due_ms <= _GRACE_MS:
                 break
             due.append(point)
         for begin in range(0, len(due), _TOGETHER):

@@ -24,7 +24,7 @@ from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import ReceiptHandleError, RemotingCommandError
-from gantrymq.format.pop_checkpoint import PopAck, PopCheckpoint, PopKey
+from gantrymq.format.pop_checkpoint import MOST_MESSAGES, PopAck, PopCheckpoint, PopKey
 from gantrymq.model.java import LONG_MAX
 from gantrymq.model.receipt_handle import ReceiptHandle, real_topic
 from gantrymq.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
@@ -41,6 +41,7 @@ from gantrymq.remoting.transport.turns import in_slices
 from gantrymq.store.message_store import MessageStore
 
 _MOST_BITS = 65_536  # in one entry of a batch; a pop with a filter reads a few hundred messages
+_MOST_OFFSETS = 2 * MOST_MESSAGES  # in one entry of a batch; two pops in one millisecond may have the same key
 _MOST_AHEAD_MS = 1_000
 
 # Called with None, or with the reason why an acknowledgement is not stored.
@@ -170,6 +171,9 @@ class AckMessageProcessor:
         ]
         if not offsets:
             return False
+        if len(offsets) > _MOST_OFFSETS:  # in the log an offset is thirty times as long as its bit
+            remark = f"an acknowledgement of {len(offsets)} messages, more than the {_MOST_OFFSETS} of a pop"
+            raise PopRefusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         if min(one.start_offset, one.pop_time, one.invisible_time) < 0 or one.pop_time + one.invisible_time > LONG_MAX:
             raise PopRefusal(ResponseCode.MESSAGE_ILLEGAL, "an acknowledgement with a negative offset or time")
         handle = ReceiptHandle(
@@ -198,6 +202,9 @@ class AckMessageProcessor:
         old = self._offsets.query(group, topic, queue_id)
         if offset < old:
             return None
+        if offset >= (high := self._store.max_offset_in_queue(topic, queue_id)):
+            # Without an ordered pop the group's offset would move to the one behind: past a message to come.
+            return f"offset is illegal, key:{topic}@{group}@{queue_id}, commit:{offset}, store:{high}"
         reached = self._orders.commit_and_next(topic, group, queue_id, offset, key.pop_time_ms)
         if reached == ILLEGAL:
             return f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{old}, commit:{offset}, next:{reached}"

@@ -12,12 +12,19 @@ from functools import partial
 from gantrymq.broker.acl.access_control import AccessControl
 from gantrymq.broker.pop.buffer import PopBuffer, PoppedQueue
 from gantrymq.broker.pop.checks import PopChecks, PopFilter, PopRefusal
-from gantrymq.broker.pop.long_polling import Polling, PollKey, PopLongPolling, WaitingPop
+from gantrymq.broker.pop.long_polling import (
+    Polling,
+    PollKey,
+    PopLongPolling,
+    WaitingPop,
+    wait_until,
+    waiting_bytes,
+)
 from gantrymq.broker.pop.records import retry_topic
 from gantrymq.broker.tables.consumer_order_info import ConsumerOrderInfo
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.topics import TopicConfigManager, queue_ids
-from gantrymq.clock import Clock, monotonic_ms
+from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.codes import ResponseCode
@@ -76,12 +83,15 @@ class NotificationProcessor:
     def notify(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """NOTIFICATION. It waits like a pop if there is no message."""
         asked = request.read(NotificationRequestHeader)
-        if asked.born_time == 0:
-            asked.born_time = self._clock.now_ms()
-        return self._begin(channel, request, asked, None)
+        return self._begin(channel, request, asked, None, wait_until(asked, self._clock))
 
     def _begin(
-        self, channel: Channel, request: RemotingCommand, asked: NotificationRequestHeader, recheck: Recheck | None
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        asked: NotificationRequestHeader,
+        recheck: Recheck | None,
+        deadline_ms: int,
     ) -> RemotingCommand | None:
         broker = self._config.broker
         try:
@@ -93,7 +103,7 @@ class NotificationProcessor:
         except PopRefusal as refusal:
             return refusal.answer(request)
         arrivals = self._polling.watch(asked.topic, asked.consumer_group)
-        finish = partial(self._finish, channel, request, asked, recheck, arrivals)
+        finish = partial(self._finish, channel, request, asked, recheck, deadline_ms, arrivals)
         self._turns.work_through(self._walk(channel, request, asked, topic, found, finish))
         return None
 
@@ -151,6 +161,7 @@ class NotificationProcessor:
         request: RemotingCommand,
         asked: NotificationRequestHeader,
         recheck: Recheck | None,
+        deadline_ms: int,
         arrivals: int,
         has_message: bool,
     ) -> None:
@@ -159,24 +170,27 @@ class NotificationProcessor:
             if recheck is None and self._access is not None:
                 recheck = self._access.recheck(channel, request)
             request.drop_content()
-            left_ms = asked.born_time + asked.poll_time - self._clock.now_ms()
             key = PollKey(asked.topic, asked.consumer_group, max(asked.queue_id, -1))
-            resume = partial(self._resume, channel, request, asked, recheck)
-            polling = self._polling.wait(
-                WaitingPop(channel, key, monotonic_ms(self._clock) + left_ms, resume), arrivals
-            )
+            resume = partial(self._resume, channel, request, asked, recheck, deadline_ms)
+            waiting = WaitingPop(channel, key, deadline_ms, resume, waiting_bytes(asked, key))
+            polling = self._polling.wait(waiting, arrivals)
             if polling is Polling.WAITS:
                 return
         header = NotificationResponseHeader(has_msg=has_message, polling_full=polling is Polling.FULL)
         channel.send(request.response(ResponseCode.SUCCESS, header=header))
 
     def _resume(
-        self, channel: Channel, request: RemotingCommand, asked: NotificationRequestHeader, recheck: Recheck | None
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        asked: NotificationRequestHeader,
+        recheck: Recheck | None,
+        deadline_ms: int,
     ) -> None:
         try:
             wrong = recheck() if recheck is not None else None
             response = (
-                self._begin(channel, request, asked, recheck)
+                self._begin(channel, request, asked, recheck, deadline_ms)
                 if wrong is None
                 else request.response(ResponseCode.NO_PERMISSION, wrong)
             )

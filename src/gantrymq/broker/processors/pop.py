@@ -20,7 +20,14 @@ from gantrymq.broker.hot_queue import begins_in_memory
 from gantrymq.broker.pop.buffer import PopBuffer, PoppedQueue
 from gantrymq.broker.pop.checks import PopChecks, PopFilter, PopRefusal
 from gantrymq.broker.pop.inflight import InflightMessages
-from gantrymq.broker.pop.long_polling import Polling, PollKey, PopLongPolling, WaitingPop
+from gantrymq.broker.pop.long_polling import (
+    Polling,
+    PollKey,
+    PopLongPolling,
+    WaitingPop,
+    wait_until,
+    waiting_bytes,
+)
 from gantrymq.broker.pop.popped_records import queue_offsets, under_topic
 from gantrymq.broker.pop.records import retry_topic
 from gantrymq.broker.pop.revive_log import ReviveLog
@@ -29,7 +36,7 @@ from gantrymq.broker.statistics import BrokerStatsManager, StoreStatsService
 from gantrymq.broker.tables.consumer_order_info import ConsumerOrderInfo
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.topics import TopicConfigManager, queue_ids
-from gantrymq.clock import Clock, monotonic_ms
+from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.pop_checkpoint import MOST_MESSAGES, PopCheckpoint, PopKey
 from gantrymq.model.receipt_handle import (
@@ -73,6 +80,7 @@ class _Run:
     request: RemotingCommand
     asked: PopMessageRequestHeader
     recheck: Recheck | None
+    deadline_ms: int
     arrivals: int
     revive_queue_id: int
     pop_time_ms: int
@@ -122,12 +130,15 @@ class PopMessageProcessor:
     def pop(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer a pop, now or later."""
         asked = request.read(PopMessageRequestHeader)
-        if asked.born_time == 0:
-            asked.born_time = self._clock.now_ms()
-        return self._begin(channel, request, asked, None)
+        return self._begin(channel, request, asked, None, wait_until(asked, self._clock))
 
     def _begin(
-        self, channel: Channel, request: RemotingCommand, asked: PopMessageRequestHeader, recheck: Recheck | None
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        asked: PopMessageRequestHeader,
+        recheck: Recheck | None,
+        deadline_ms: int,
     ) -> RemotingCommand | None:
         try:
             topic, found = self._check(channel, asked)
@@ -139,6 +150,7 @@ class PopMessageProcessor:
             request=request,
             asked=asked,
             recheck=recheck,
+            deadline_ms=deadline_ms,
             arrivals=self._polling.watch(asked.topic, asked.consumer_group),
             revive_queue_id=ORDER_REVIVE_QUEUE if asked.order else self._pops % self._config.broker.revive_queue_num,
             pop_time_ms=self._clock.now_ms(),
@@ -382,13 +394,13 @@ class PopMessageProcessor:
         asked, channel, request = run.asked, run.channel, run.request
         if run.recheck is None and self._access is not None:
             run.recheck = self._access.recheck(channel, request)
-        recheck = run.recheck
+        recheck, deadline_ms = run.recheck, run.deadline_ms
 
         def resume() -> None:
             try:
                 wrong = recheck() if recheck is not None else None
                 if wrong is None:
-                    response = self._begin(channel, request, asked, recheck)
+                    response = self._begin(channel, request, asked, recheck, deadline_ms)
                 else:
                     response = request.response(ResponseCode.NO_PERMISSION, wrong)
             except Exception as error:
@@ -396,11 +408,10 @@ class PopMessageProcessor:
             if response is not None:
                 channel.send(response)
 
-        left_ms = asked.born_time + asked.poll_time - self._clock.now_ms()
         polling = Polling.TIMEOUT
         if asked.poll_time > 0 and not channel.is_closed:
             request.drop_content()
-            waiting = WaitingPop(channel, run.key, monotonic_ms(self._clock) + left_ms, resume)
+            waiting = WaitingPop(channel, run.key, deadline_ms, resume, waiting_bytes(asked, run.key))
             polling = self._polling.wait(waiting, run.arrivals)
         if polling is Polling.WAITS:
             return True
