@@ -15,6 +15,7 @@ from gantrymq import (
     AdminClient,
     AsyncProducer,
     AsyncPushConsumer,
+    AsyncSimpleConsumer,
     ConfigError,
     ConsumeMessageContext,
     ConsumeReturnType,
@@ -30,6 +31,7 @@ from gantrymq import (
     ReceivedMessage,
     SendMessageContext,
     SendResult,
+    SimpleConsumer,
     TraceRecord,
     TraceType,
     TransactionProducer,
@@ -73,7 +75,7 @@ class Seen:
         context.values["mine"] = 1
 
     def consume_message_after(self, context: ConsumeMessageContext) -> None:
-        assert context.values == {"mine": 1}
+        assert context.values["mine"] == 1
         self.consumed.append(context)
 
 
@@ -192,9 +194,75 @@ async def test_a_hook_is_around_each_listener_call(broker: EmbeddedBroker, kind:
     assert told == [True] * 3
 
 
+def test_a_hook_sees_receives_and_the_messages_of_an_iteration(broker: EmbeddedBroker) -> None:
+    """In the caller's thread, where a context variable holds after the call."""
+    seen, traced = Sets(), "Received"
+    with Producer(broker.namesrv) as producer:
+        ids = [
+            producer.send(Message(traced, b"%d" % one, keys=["k"]), lambda queues: queues[0]).msg_id for one in range(4)
+        ]
+    broker.wait_for_messages(traced, 4)
+    with SimpleConsumer(broker.namesrv, consumer_group="HS", hooks=[Broken(), seen], trace=True, **FIRST) as consumer:
+        consumer.subscribe(traced)
+        assert [one.msg_id for one in consumer.receive(2, timeout_ms=10_000)] == ids[:2]
+        assert CURRENT.get() == ids[0]
+        third = next(iter(consumer))
+        assert CURRENT.get() == third.msg_id == ids[2]
+        assert len(seen.consumed) == 2  # none for the fourth message, which the iteration did not yield
+        consumer.receive(timeout_ms=0)
+        assert len(seen.consumed) == 2
+    assert [[one.msg_id for one in context.messages] for context in seen.consumed] == [ids[:2], [ids[2]]]
+    first = seen.consumed[0]
+    assert (first.queue.topic, first.queue.queue_id, first.consumer_group, first.is_success) == (traced, 0, "HS", True)
+    by_kind = {(one.msg_id, one.type): one for one in records(broker, group="HS")}
+    kinds = (TraceType.SUB_BEFORE, TraceType.SUB_AFTER)
+    assert by_kind.keys() == {(msg_id, kind) for msg_id in ids[:3] for kind in kinds}
+    before, after = (by_kind[ids[2], kind] for kind in kinds)
+    assert (before.request_id, before.keys, after.is_success) == (after.request_id, "k", True)
+
+
+@pytest.mark.asyncio
+async def test_a_hook_sees_receives_of_a_task(broker: EmbeddedBroker) -> None:
+    seen, topic = Seen(), "ReceivedByTask"
+    async with (
+        AsyncProducer(broker.namesrv) as producer,
+        AsyncSimpleConsumer(broker.namesrv, consumer_group="HA", hooks=[seen], namespace="ns", **FIRST) as consumer,
+    ):
+        await producer.send(Message("ns%" + topic, b"x"))
+        await producer.send(Message("ns%" + topic, b"y"))
+        await consumer.subscribe(topic)
+        received = [*await consumer.receive(1, timeout_ms=10_000)]
+        async for message in consumer:
+            received.append(message)
+            break
+    assert [list(context.messages) for context in seen.consumed] == [[one] for one in received]
+    assert len(received) == 2
+    assert {(one.queue.topic, one.consumer_group) for one in seen.consumed} == {(topic, "ns%HA")}
+
+
+def test_a_hook_is_around_each_listener_call_for_popped_messages() -> None:
+    seen, ids = Seen(), list[str]()
+    with EmbeddedBroker(settings={"defaultMessageRequestMode": "POP", "traceTopicEnable": True}) as broker:
+        with Producer(broker.namesrv) as producer:
+            ids.append(producer.send(Message("Popped", b"x")).msg_id)
+        consumer = PushConsumer(
+            broker.namesrv, consumer_group="HP", hooks=[seen], trace=True, client_rebalance=False, **FIRST
+        )
+        with consumer:
+            consumer.subscribe("Popped")
+            consumer.listen(lambda messages, context: ids.extend(one.receipt_handle for one in messages))
+            consumer.start()
+            eventually(lambda: len(seen.consumed) == 1, "a call")
+        assert [one.msg_id for one in seen.consumed[0].messages] == ids[:1]
+        assert ids[1:] != [""]  # it was popped
+        kinds = [one.type for one in records(broker, group="HP", msg_id=ids[0])]
+        assert kinds == [TraceType.SUB_BEFORE, TraceType.SUB_AFTER]
+
+
 @pytest.mark.parametrize("hooks", [Seen, [Seen], [1], "hook", None])
 def test_what_is_no_hook_is_refused(hooks: Any) -> None:
-    for kind, group in ((Producer, {}), (PushConsumer, {"consumer_group": "g"})):
+    some = {"consumer_group": "g"}
+    for kind, group in ((Producer, {}), (PushConsumer, some), (SimpleConsumer, some)):
         with pytest.raises(ConfigError, match="hooks="):
             kind("127.0.0.1:9876", hooks=hooks, **group)  # type: ignore[operator]
 

@@ -21,7 +21,7 @@ from gantrymq.client.async_client import AsyncClient
 from gantrymq.client.background import OnceTask
 from gantrymq.client.calls import Call, recall_message
 from gantrymq.client.consumer.received import ReceivedMessage
-from gantrymq.client.consumer.settings import ConsumerConfig
+from gantrymq.client.consumer.settings import GroupConfig
 from gantrymq.client.fault import MQFaultStrategy
 from gantrymq.client.heartbeats import Heartbeats
 from gantrymq.client.hooks import SendHooks
@@ -469,7 +469,7 @@ def inner_producer(config: ClientConfig, clock: Clock, **settings: Unpack[Produc
     return AsyncProducer(ProducerConfig(**{**shared, **settings}), clock)
 
 
-def tracing_of(config: ProducerConfig | ConsumerConfig, group: str, kind: str, clock: Clock) -> Tracing | None:
+def tracing_of(config: ProducerConfig | GroupConfig, group: str, kind: str, clock: Clock) -> Tracing | None:
     """The tracing of a client, not started yet; None if it has none. ``kind`` is PRODUCE or CONSUME."""
     topic = trace_topic(config.trace)
     if not topic:

@@ -70,7 +70,11 @@ class ConsumeReturnType(IntEnum):
 
 @dataclass(slots=True)
 class ConsumeMessageContext:
-    """One listener call, or one poll. ``status`` is the result's name, empty after an exception, which is ``error``."""
+    """One listener call, one poll or one receive.
+
+    ``status`` is the result's name, empty after an exception, which is ``error``. ``queue`` is the first
+    message's: popped messages may come from several queues.
+    """
 
     consumer_group: str
     queue: MessageQueue
@@ -128,7 +132,8 @@ class EndTransactionHook(Protocol):
 
 
 class ConsumeMessageHook(Protocol):
-    """Sees every listener call of a push consumer, and every poll of a lite-pull consumer that returned messages.
+    """Sees every listener call of a push consumer, and every poll of a lite-pull consumer that returned messages. Of a
+    simple consumer it sees every receive that returned messages, and every message of an iteration.
 
     Thread rule: the listener's thread or task for both, so that a context variable holds during the listener's call.
     """
@@ -265,7 +270,7 @@ class ConsumeHooks:
         return call
 
     def polled(self, messages: Sequence[ReceivedMessage], queue: MessageQueue) -> None:
-        """Call the hooks before and after messages that a poll returns."""
+        """Call the hooks before and after messages that a poll or a receive returns."""
         if self._hooks and messages:
             self._end(self._begin(messages, queue))
 

@@ -58,6 +58,8 @@ class GroupSettings(ClientSettings, total=False):
     consume_from_where: ConsumeFromWhere | str
     poll_name_server_interval_ms: int
     decode_decompress_body: bool
+    trace: bool | str
+    hooks: Sequence[ConsumeMessageHook]
 
 
 class ConsumerSettings(GroupSettings, total=False):
@@ -71,8 +73,6 @@ class ConsumerSettings(GroupSettings, total=False):
     pull_threshold_size_for_queue: int
     persist_consumer_offset_interval_ms: int
     local_offset_store_dir: str | Path
-    trace: bool | str
-    hooks: Sequence[ConsumeMessageHook]
 
 
 class PushConsumerSettings(ConsumerSettings, total=False):

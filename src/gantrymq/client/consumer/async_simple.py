@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from gantrymq.client.arguments import checks_arguments, number
+from gantrymq.client.async_producer import tracing_of
 from gantrymq.client.background import BackgroundTasks, OnceTask
 from gantrymq.client.consumer.arrivals import Arrivals
 from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests, running_properties
@@ -30,9 +31,11 @@ from gantrymq.client.consumer.popping import HELD_MS, Popper
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.settings import MOST_INVISIBLE_MS, ConsumeFromWhere, SimpleConsumerConfig
 from gantrymq.client.consumer.subscription import TAG
+from gantrymq.client.hooks import ConsumeHooks
 from gantrymq.client.keywords import SimpleConsumerSettings
 from gantrymq.client.logged_once import LoggedOnce
 from gantrymq.client.namespace import wrap_namespace
+from gantrymq.client.trace import with_trace
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.errors import (
     AlreadyStartedError,
@@ -81,6 +84,8 @@ class AsyncSimpleConsumer:
         self._tasks = BackgroundTasks()
         self._popper = Popper(self._client, rules, config.max_reconsume_times, self._tasks)
         self._arrivals = Arrivals(self._popper.has_messages)
+        self._tracing = tracing_of(config, self._client.group, "CONSUME", self._clock)
+        self._hooks = ConsumeHooks(with_trace(config.hooks, self._tracing), self._client.group, self._clock)
         self._given_back: deque[tuple[float, ReceivedMessage]] = deque()
         self._next = 0
         self._told = LoggedOnce()
@@ -143,6 +148,8 @@ class AsyncSimpleConsumer:
             raise
         self._tasks.start(self._follow_routes())
         self._client.heartbeats.start()
+        if self._tracing is not None:
+            self._tracing.dispatcher.start()
 
     async def close(self) -> None:
         """Leave the group. Messages that are not acknowledged are delivered again. A second call has no effect.
@@ -156,6 +163,8 @@ class AsyncSimpleConsumer:
         self._running = False
         await self._arrivals.close()
         await self._tasks.close()
+        if self._tracing is not None:
+            await self._tracing.dispatcher.close()
         await self._client.close()
 
     # Subscriptions
@@ -192,6 +201,23 @@ class AsyncSimpleConsumer:
         The group does not see them for ``invisible_ms`` (by default ``invisible_duration_ms``, at most 12 hours).
         Waits at most ``timeout_ms``, by default ``await_duration_ms``. Calls take turns among the topics and brokers.
         """
+        return self.received(await self.receive_batch(max_messages, invisible_ms=invisible_ms, timeout_ms=timeout_ms))
+
+    def received(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+        """The messages that a receive returns; the hooks see them. Thread rule: any thread."""
+        if messages:
+            first = messages[0]
+            self._hooks.polled(messages, MessageQueue(first.topic, first.broker_name, first.queue_id))
+        return messages
+
+    async def receive_batch(
+        self,
+        max_messages: int = RECEIVED_AT_ONCE,
+        *,
+        invisible_ms: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[ReceivedMessage]:
+        """As :meth:`receive`, for a caller that may undo it with :meth:`give_back`, or calls :meth:`received`."""
         self._client.client.loop.check()
         self._check_running()
         hidden_ms = self._config.invisible_duration_ms if invisible_ms is None else invisible_ms
@@ -215,11 +241,18 @@ class AsyncSimpleConsumer:
         message whose invisible time is over before the caller gets it is left out, because it is delivered again.
         Brokers that do not answer are retried. Raises MQBrokerError if a broker refuses.
         """
+        async for message in self.following(max_messages, invisible_ms=invisible_ms):
+            yield self.received([message])[0]
+
+    async def following(
+        self, max_messages: int = RECEIVED_AT_ONCE, *, invisible_ms: int | None = None
+    ) -> AsyncIterator[ReceivedMessage]:
+        """As :meth:`messages`, for a caller that calls :meth:`received` for each message."""
         loop = asyncio.get_running_loop()
         hidden_s = (self._config.invisible_duration_ms if invisible_ms is None else invisible_ms) / 1000
         while not self.is_closed():
             try:
-                batch = await self.receive(max_messages, invisible_ms=invisible_ms)
+                batch = await self.receive_batch(max_messages, invisible_ms=invisible_ms)
             except (RemotingError, NoRouteError) as error:
                 if self.is_closed():
                     return

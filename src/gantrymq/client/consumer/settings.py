@@ -42,19 +42,25 @@ class ConsumeFromWhere(Enum):
 class GroupConfig(ClientConfig):
     """The settings that all consumers share. Times in milliseconds.
 
-    Without ``decode_decompress_body`` bodies are delivered as they are stored.
+    Without ``decode_decompress_body`` bodies are delivered as they are stored. ``trace`` True traces each message to
+    RMQ_SYS_TRACE_TOPIC; a text is the name of another topic. ``hooks`` are called before and after each listener call,
+    poll or receive (:class:`gantrymq.client.hooks.ConsumeMessageHook`).
     """
 
     consumer_group: str = key("consumerGroup", DEFAULT_CONSUMER_GROUP)
     consume_from_where: ConsumeFromWhere = key("consumeFromWhere", ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET)
     poll_name_server_interval_ms: int = key("pollNameServerInterval", 30_000, least=1)
     decode_decompress_body: bool = key("com.rocketmq.decompress.body", True)
+    trace: bool | str = False
+    hooks: Sequence[ConsumeMessageHook] = ()
 
     def __post_init__(self) -> None:
         super(GroupConfig, self).__post_init__()
         if not _GROUP.fullmatch(self.consumer_group) or self.consumer_group == DEFAULT_CONSUMER_GROUP:
             allowed = f"1 to 120 of ^[%|a-zA-Z0-9_-]+$, and not {DEFAULT_CONSUMER_GROUP}"
             raise ConfigError("consumerGroup", self.consumer_group, allowed)
+        trace_topic(self.trace)
+        check_hooks(self.hooks, of_producer=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +71,7 @@ class ConsumerConfig(GroupConfig):
 
     ``consume_timestamp`` is ``yyyyMMddHHmmss`` in local time, for CONSUME_FROM_TIMESTAMP; the default is half an hour
     ago. ``instance_name`` is part of a broadcasting consumer's client id, by which its offsets are filed in
-    ``local_offset_store_dir``: give two consumers on one host different names. ``trace`` True traces each message to
-    RMQ_SYS_TRACE_TOPIC; a text is the name of another topic. ``hooks`` are called before and after each listener call
-    (:class:`gantrymq.client.hooks.ConsumeMessageHook`).
+    ``local_offset_store_dir``: give two consumers on one host different names.
     """
 
     instance_name: str = key("instanceName", "DEFAULT")
@@ -78,14 +82,10 @@ class ConsumerConfig(GroupConfig):
     pull_threshold_size_for_queue: int = key("pullThresholdSizeForQueue", 100, least=1, most=1024)
     persist_consumer_offset_interval_ms: int = key("persistConsumerOffsetInterval", 5000, least=1)
     local_offset_store_dir: str | Path = "~/.rocketmq_offsets"
-    trace: bool | str = False
-    hooks: Sequence[ConsumeMessageHook] = ()
 
     def __post_init__(self) -> None:
         super(ConsumerConfig, self).__post_init__()
         _ = self.local_offset_root
-        trace_topic(self.trace)
-        check_hooks(self.hooks, of_producer=False)
         if not self.instance_name or set(self.instance_name) & {"/", "\0"}:
             raise ConfigError("instanceName", self.instance_name, "a name of a directory: it is part of a path")
         if not callable(getattr(self.allocate_message_queue_strategy, "allocate", None)) or isinstance(

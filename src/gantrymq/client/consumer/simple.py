@@ -101,8 +101,8 @@ class SimpleConsumer:
         at most ``timeout_ms``, by default ``await_duration_ms``. If a signal handler raises during the call, the next
         receive returns the messages.
         """
-        work = self._consumer.receive(max_messages, invisible_ms=invisible_ms, timeout_ms=timeout_ms)
-        return self._loop.run(work, undo=self._consumer.give_back)
+        work = self._consumer.receive_batch(max_messages, invisible_ms=invisible_ms, timeout_ms=timeout_ms)
+        return self._consumer.received(self._loop.run(work, undo=self._consumer.give_back))
 
     def messages(
         self, max_messages: int = RECEIVED_AT_ONCE, *, invisible_ms: int | None = None
@@ -113,7 +113,7 @@ class SimpleConsumer:
         message whose invisible time is over before the caller gets it is left out, because it is delivered again.
         Brokers that do not answer are retried. Raises MQBrokerError if a broker refuses.
         """
-        messages = self._consumer.messages(max_messages, invisible_ms=invisible_ms)
+        messages = self._consumer.following(max_messages, invisible_ms=invisible_ms)
 
         async def following() -> ReceivedMessage | None:
             return await anext(messages, None)
@@ -127,7 +127,7 @@ class SimpleConsumer:
                 raise
             if message is None:
                 return
-            yield message
+            yield self._consumer.received([message])[0]
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return self.messages()
