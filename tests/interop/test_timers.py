@@ -94,21 +94,21 @@ def test_our_producer_sends_timers_to_the_real_broker_and_recalls_them(tmp_path:
         assert found[b"delay"].store_timestamp_ms >= found[b"delay"].born_timestamp_ms + 2_000
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "ends"),
+@pytest.mark.parametrize(  # test_handover.py kills in every direction, with more time between the timers
+    ("first", "second", "ends", "seconds"),
     [
-        ("java", "ours", "kill"),
-        pytest.param("ours", "java", "kill", marks=pytest.mark.slow),
-        pytest.param("java", "ours", "stop", marks=pytest.mark.slow),
-        pytest.param("ours", "java", "stop", marks=pytest.mark.slow),
-        pytest.param("ours", "ours", "kill", marks=pytest.mark.slow),
+        ("java", "ours", "kill", 9),
+        pytest.param("java", "ours", "stop", 20, marks=pytest.mark.slow),
+        pytest.param("ours", "java", "stop", 20, marks=pytest.mark.slow),
     ],
 )
-def test_a_broker_delivers_what_waits_in_the_others_store(tmp_path: Path, first: str, second: str, ends: str) -> None:
+def test_a_broker_delivers_what_waits_in_the_others_store(
+    tmp_path: Path, first: str, second: str, ends: str, seconds: int
+) -> None:
     store, wanted = tmp_path / "store", {str(number) for number in range(60)}
     with JavaCluster(None, broker=False) as cluster:
         with BROKERS[first](store, SETTINGS, namesrv=cluster.namesrv) as broker:  # type: ignore[operator]
-            sent = send(tmp_path, cluster.namesrv, [timed(n, 1000 + n % 20 * 1000) for n in range(60)])
+            sent = send(tmp_path, cluster.namesrv, [timed(n, 1000 + n % seconds * 1000) for n in range(60)])
             assert all(one["status"] == "SEND_OK" for one in sent)
             time.sleep(3)  # some are delivered, some are in the wheel
             getattr(broker, ends)()

@@ -16,13 +16,14 @@ import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 /**
  * The real push consumer, a member of a group until stdin ends. It prints {@code {"kind":"ready","clientId"}}, then a
  * line for each message as {@code pull} does, and {@code {"kind":"assigned","topic","queues"}} whenever its queues
- * changed. With {@code --offsets DIR} a broadcasting consumer stores its offsets there.
+ * changed. With {@code --offsets DIR} a broadcasting consumer stores its offsets there. With {@code --fail-first} it asks
+ * for every message once more; the line of a message that fails has {@code failedAt}, a time in milliseconds before that.
  */
 final class Consume implements Command {
     @Override
     public String usage() {
         return "--namesrv ADDRESS --topic TOPIC --group GROUP [--instance NAME] [--offsets DIR] [--orderly]"
-            + " [--broadcast] [--sql EXPRESSION]";
+            + " [--broadcast] [--sql EXPRESSION] [--fail-first]";
     }
 
     @Override
@@ -48,7 +49,14 @@ final class Consume implements Command {
                 return ConsumeOrderlyStatus.SUCCESS;
             });
         } else {
+            boolean failFirst = options.has("fail-first");
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                if (failFirst && messages.get(0).getReconsumeTimes() == 0) { // a batch has one message
+                    Map<String, Object> failed = message(messages.get(0));
+                    failed.put("failedAt", System.currentTimeMillis());
+                    line(out, failed);
+                    return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+                }
                 messages.forEach(message -> line(out, message(message)));
                 return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });

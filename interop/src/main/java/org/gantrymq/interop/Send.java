@@ -20,7 +20,7 @@ import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * The real producer sends the messages of a file of JSON lines {@code {topic,queueId?,body|bodyBase64,tags?,keys?,
- * properties?,delayMs?}} and prints {@code {status,topic,queueId,queueOffset,brokerName,msgId,offsetMsgId,recallHandle?}} for
+ * properties?,delayMs?,delayLevel?}} and prints {@code {status,topic,queueId,queueOffset,brokerName,msgId,offsetMsgId,recallHandle?}} for
  * each; an input line that is an array is one batch. A line {@code {topic,recall}} recalls the message of a handle and prints
  * {@code {topic,msgId}}.
  */
@@ -90,6 +90,9 @@ final class Send implements Command {
         }
         if (line.containsKey("delayMs")) {
             message.setDelayTimeMs(line.getLongValue("delayMs"));
+        }
+        if (line.containsKey("delayLevel")) {
+            message.setDelayTimeLevel(line.getIntValue("delayLevel"));
         }
         return message;
     }
