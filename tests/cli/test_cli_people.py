@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 from cli_cases import COMMAND, Run, start
+from rich.console import Console
+
+from gantrymq.cli import terminal
 
 COMMANDS = ("info", "dump", "log", "query", "at", "recover", "ingest")
 
@@ -202,3 +205,20 @@ def test_the_choice_of_formats_is_that_of_the_writers() -> None:
 
     assert [one.value for one in Format] == [one.value for one in ExportFormat]
     assert set(_WRITERS) == set(ExportFormat)
+
+
+def test_a_table_that_is_wider_than_the_terminal_has_a_block_for_each_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = ["cluster", "broker", ">id", "address", ">in today", ">out today", "active"]
+    rows = [
+        ["DefaultCluster", name, "0", "127.0.0.1:10911", "1,000", "2", "yes"] for name in ("broker-a", "broker\x1b")
+    ]
+    for width in (60, 90):
+        monkeypatch.setattr(terminal, "console", lambda width=width: Console(width=width))
+        terminal.print_table(columns, rows)
+        shown = capsys.readouterr().out
+        assert all(
+            word in shown.split() for word in ("DefaultCluster", "broker-a", "broker·", "127.0.0.1:10911", "1,000")
+        )
+        assert ("in today   1,000\n" in shown) is (width == 60)

@@ -119,18 +119,51 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
     out.print(grid)
 
 
+_UNBROKEN = 16
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table. Columns whose name begins with ``>`` are right-aligned numbers."""
+    """Print a table. Columns whose name begins with ``>`` are right-aligned numbers.
+
+    If the terminal is too narrow for it, each row is a block of lines, one for each column: rich would shrink columns
+    to a letter, or drop them.
+    """
     from rich import box
     from rich.table import Table
 
+    out, cells = console(), [[escape_controls(cell) for cell in row] for row in rows]
+    if _least_width(columns, cells) > out.width:
+        _print_blocks([name.lstrip(">") for name in columns], cells)
+        return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for name in columns:
         number = name.startswith(">")
         table.add_column(name.lstrip(">"), justify="right" if number else "left", overflow="fold", no_wrap=number)
-    for row in rows:
-        table.add_row(*map(escape_controls, row))
-    console().print(table)
+    for row in cells:
+        table.add_row(*row)
+    out.print(table)
+
+
+def _least_width(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> int:
+    """The characters that a table needs to be readable: numbers in one line, words of up to 16 characters whole."""
+    width = 3 * len(columns)  # what separates columns
+    for place, name in enumerate(columns):
+        texts = [name.lstrip(">"), *(row[place] for row in cells)]
+        if name.startswith(">"):
+            width += max(map(len, texts))
+        else:
+            width += min(_UNBROKEN, max((len(word) for text in texts for word in text.split()), default=0))
+    return width
+
+
+def _print_blocks(names: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    width = max(map(len, names))
+    for number, row in enumerate(cells):
+        if number:
+            print()
+        for name, cell in zip(names, row, strict=True):
+            if cell:
+                print(f"{name:<{width}}  {cell}")
 
 
 Report = Callable[[str, int, int], None]
