@@ -229,7 +229,10 @@ class _Told:
 
     @contextmanager
     def _unless_broken(self) -> Iterator[None]:
-        """Stop printing results, because their reader is gone. Messages under way are still waited for and counted."""
+        """Run the block. If the reader of stdout is gone, stop printing results.
+
+        Messages under way are still waited for and counted.
+        """
         try:
             yield
         except BrokenPipeError:
