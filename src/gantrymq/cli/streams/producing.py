@@ -31,7 +31,7 @@ _STDIN = "-"
 _STDIN_DESCRIPTOR = 0
 _JSON_CHARACTERS_A_BYTE = 6  # as \\u001f
 _ROOM_BESIDE_BODY = 1 << 18  # keys, properties
-_FAILURES_TOLD = 10
+_FAILURES_SHOWN = 10
 _BLOCK_LINES = 1024  # lines made into messages in one step; with more, all earlier ones would be acknowledged meanwhile
 
 Block = list[Given | Unusable]
@@ -97,29 +97,29 @@ def produce_all(config: ProducerConfig, inputs: Inputs, how: Sending, *, results
     with ExitStack() as stack:
         signals = stack.enter_context(StopSignals())
         producer = stack.enter_context(Producer(config))
-        told = _Told(JsonLines() if results else None)
+        printer = _OutcomePrinter(JsonLines() if results else None)
         sender = Sender(
             producer,
-            told.tell,
+            printer.print,
             batch=how.batch,
             compress_over=config.compress_msg_body_over_howmuch,
             in_order=how.in_order,
-            goes_on=how.keep_going,
+            continues=how.keep_going,
         )
         _check_route(producer, inputs.template.topic)
         began_s = time.monotonic()
         try:
-            _send_all(config, inputs, how, sender, told, signals)
+            _send_all(config, inputs, how, sender, printer, signals)
         except BaseException:
-            told.stops_early = True
+            printer.stops_early = True
             raise
         finally:
             sender.drain()
-            told.flush()
-            _summarize(sender, told, time.monotonic() - began_s, signals.number, quiet=quiet)
+            printer.flush()
+            _summarize(sender, printer, time.monotonic() - began_s, signals.number, quiet=quiet)
     if signals.number is not None:
         raise typer.Exit(128 + signals.number)
-    if told.has_no_reader:
+    if printer.has_no_reader:
         raise BrokenPipeError
     if sender.account.failed:
         raise typer.Exit(FINDINGS)
@@ -135,30 +135,30 @@ def _check_route(producer: Producer, topic: str | None) -> None:
 
 
 def _send_all(
-    config: ProducerConfig, inputs: Inputs, how: Sending, sender: Sender, told: _Told, signals: StopSignals
+    config: ProducerConfig, inputs: Inputs, how: Sending, sender: Sender, printer: _OutcomePrinter, signals: StopSignals
 ) -> None:
     left = how.count
 
     def settle() -> None:
         sender.drain()
-        told.flush()
-        if sender.is_stopped or told.has_no_reader:
+        printer.flush()
+        if sender.is_stopped or printer.has_no_reader:
             raise _Stopped
 
     try:
         for file, block in inputs.blocks(config.max_message_size, signals, settle):
-            if file != told.file:
+            if file != printer.file:
                 sender.drain()  # outcomes are printed with the name of their file
-                told.begin(file)
+                printer.begin(file)
             used = sender.send(block if left is None else block[:left])
-            told.used(block[:used])
+            printer.used(block[:used])
             left = None if left is None else left - used
-            if sender.is_stopped or signals.number is not None or told.has_no_reader:
+            if sender.is_stopped or signals.number is not None or printer.has_no_reader:
                 raise _Stopped
             if left == 0:
                 return
     except (Interrupted, _Stopped):
-        told.stops_early = True
+        printer.stops_early = True
 
 
 class _Stopped(Exception):
@@ -187,7 +187,7 @@ def _is_ready(stream: BufferedReader) -> bool:
         return True
 
 
-class _Told:
+class _OutcomePrinter:
     """Prints outcomes: on stdout as JSON lines if asked for, and the first failures on stderr."""
 
     def __init__(self, out: JsonLines | None) -> None:
@@ -206,15 +206,15 @@ class _Told:
         if block:
             self.last_line = block[-1].line
 
-    def tell(self, outcome: Outcome) -> None:
+    def print(self, outcome: Outcome) -> None:
         """Print an outcome."""
         if self._out is not None:
             self._write(self._out, outcome)
         if outcome.fate in (Fate.ACKNOWLEDGED, Fate.UNSENT):
             return
         self._failures += 1
-        if self._failures <= _FAILURES_TOLD:
-            print_error(f"{self._place(outcome.lines)}: {_SAID[outcome.fate]}: {outcome.error}")
+        if self._failures <= _FAILURES_SHOWN:
+            print_error(f"{self._place(outcome.lines)}: {_FATE_TEXTS[outcome.fate]}: {outcome.error}")
 
     def flush(self) -> None:
         """Write what is buffered."""
@@ -243,7 +243,7 @@ class _Told:
         return f"{self.file} {text}" if self.file else text
 
 
-_SAID = {
+_FATE_TEXTS = {
     Fate.REJECTED: "not sent",
     Fate.REFUSED: "refused",
     Fate.UNKNOWN: "not acknowledged, may be stored",
@@ -273,16 +273,18 @@ def _result_lines(outcome: Outcome) -> Iterator[dict[str, object]]:
         }
 
 
-def _summarize(sender: Sender, told: _Told, took_s: float, signal: int | None, *, quiet: bool) -> None:
+def _summarize(sender: Sender, printer: _OutcomePrinter, took_s: float, signal: int | None, *, quiet: bool) -> None:
     account = sender.account
     for status, count in account.not_ok.items():
         warn(f"{count_text(count, 'message')} with {status.value}: stored, but not yet as safe as configured")
-    if quiet and not account.failed and not told.stops_early:
+    if quiet and not account.failed and not printer.stops_early:
         return
     rate = f" in {span_text(took_s * 1000)}, {account.acknowledged / took_s:,.0f} a second" if took_s > 0 else ""
     parts = [f"{count_text(account.acknowledged, 'message')} acknowledged{rate if account.acknowledged else ''}"]
-    parts += [f"{count:,} {_SAID[fate]}" for fate, count in account.fates.items() if count and fate in _SAID]
-    if told.stops_early:
-        place = f"{told.file} line {told.last_line}" if told.file else f"line {told.last_line}"
-        parts.append(f"the input after {place} was not sent" if told.last_line else "no input was sent")
+    parts += [
+        f"{count:,} {_FATE_TEXTS[fate]}" for fate, count in account.fates.items() if count and fate in _FATE_TEXTS
+    ]
+    if printer.stops_early:
+        place = f"{printer.file} line {printer.last_line}" if printer.file else f"line {printer.last_line}"
+        parts.append(f"the input after {place} was not sent" if printer.last_line else "no input was sent")
     print_error(f"{'interrupted: ' if signal is not None else ''}{'; '.join(parts)}")

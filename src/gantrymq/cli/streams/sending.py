@@ -75,7 +75,7 @@ class _UnderWay(NamedTuple):
 class Sender:
     """Sends through ``producer``; ``report`` gets every outcome, in the order of the input.
 
-    ``in_order`` waits for each acknowledgement. ``is_stopped`` is set after the first failure, unless ``goes_on``.
+    ``in_order`` waits for each acknowledgement. ``is_stopped`` is set after the first failure, unless ``continues``.
     Thread rule: one thread.
     """
 
@@ -87,14 +87,14 @@ class Sender:
         batch: int,
         compress_over: int,
         in_order: bool,
-        goes_on: bool,
+        continues: bool,
     ) -> None:
         self.account = Account()
         self.is_stopped = False
         self._producer, self._report = producer, report
         self._batch, self._compress_over = batch, compress_over
         self._most = 1 if in_order else MOST_UNDER_WAY
-        self._goes_on = goes_on
+        self._continues = continues
         self._under_way: deque[_UnderWay] = deque()
         self._messages = 0
         self._queues: dict[str, tuple[MessageQueue, ...]] = {}
@@ -212,7 +212,7 @@ class Sender:
         if outcome.result is not None and outcome.result.status is not SendStatus.SEND_OK:
             status = outcome.result.status
             self.account.not_ok[status] = self.account.not_ok.get(status, 0) + len(outcome.lines)
-        self.is_stopped |= outcome.fate is not Fate.ACKNOWLEDGED and not self._goes_on
+        self.is_stopped |= outcome.fate is not Fate.ACKNOWLEDGED and not self._continues
         self._report(outcome)
 
 
