@@ -158,10 +158,10 @@ def _tls(found: Mapping[str, str]) -> dict[str, str]:
     keys = {value.tls_key: found[value.name] for value in _VALUES if value.tls_key and found.get(value.name)}
     if not keys:
         return {}
-    said = keys.get("tls.enable", "true")
-    if said.lower() not in _BOOLEANS:
-        raise ConfigError("tls", said, "true or false")
-    keys["tls.enable"] = _BOOLEANS[said.lower()]
+    enabled = keys.get("tls.enable", "true")
+    if enabled.lower() not in _BOOLEANS:
+        raise ConfigError("tls", enabled, "true or false")
+    keys["tls.enable"] = _BOOLEANS[enabled.lower()]
     if "tls.client.trustCertPath" in keys:
         keys["tls.client.authServer"] = "true"
     return keys

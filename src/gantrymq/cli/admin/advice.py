@@ -41,7 +41,9 @@ def _refused(error: MQBrokerError) -> str:
 
     names = [code.name for code in ResponseCode if code == error.response_code]
     lines = error.remark.splitlines()
-    said = f"{error.address}: {names[0] if names else error.response_code}" + (f": {lines[0].strip()}" if lines else "")
+    problem = f"{error.address}: {names[0] if names else error.response_code}" + (
+        f": {lines[0].strip()}" if lines else ""
+    )
     step = {
         ResponseCode.NO_PERMISSION: "give --access-key and --secret-key of an account that may do this",
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "this server does not have the feature, or is too old for it",
@@ -51,4 +53,4 @@ def _refused(error: MQBrokerError) -> str:
         ResponseCode.SYSTEM_BUSY: "try again in a moment",
     }
     found = [text for code, text in step.items() if code == error.response_code]
-    return f"{said}; {found[0]}" if found else said
+    return f"{problem}; {found[0]}" if found else problem

@@ -182,7 +182,7 @@ def _resent(
                 yield {**row, "status": "DRY_RUN", "newMsgId": None}
                 continue
             try:
-                result = producer.send(_again(or_as_stored(letter, limit), target))
+                result = producer.send(_copy(or_as_stored(letter, limit), target))
             except GantrymqError as error:
                 session.missing(letter.msg_id, error)
                 yield {**row, "status": "FAILED", "newMsgId": None}
@@ -192,7 +192,7 @@ def _resent(
                 yield {**row, "status": result.status.name, "newMsgId": result.msg_id}
 
 
-def _again(letter: StoredMessage, topic: str) -> Message:
+def _copy(letter: StoredMessage, topic: str) -> Message:
     """The message to send. Its properties are those of its sender; a retry also has the topic that it came from.
 
     Raises MQClientError if its body cannot be decompressed.

@@ -313,7 +313,7 @@ def group_reset(
     require_group(session, group, [one for one in session.masters() if one.name in names])
     is_offset = to.isascii() and to.isdecimal() and int(to) < _FIRST_TIME_MS
     if queue is None and broker is None and not is_offset:
-        moved = session.admin.reset_offset_by_time(group, topic, _moment(to), force=not only_back)
+        moved = session.admin.reset_offset_by_time(group, topic, _timestamp_ms(to), force=not only_back)
     else:
         require(not only_back, "--only-back needs a time, and all queues")
         targets = _targets(session, topic, to, broker, queue, is_offset=is_offset)
@@ -331,7 +331,7 @@ def group_reset(
     )
 
 
-def _moment(text: str) -> int:
+def _timestamp_ms(text: str) -> int:
     from gantrymq.cli.options import moment_ms
     from gantrymq.client.admin.groups import TO_THE_END
 
@@ -362,7 +362,7 @@ def _targets(
             number is None or len(queues) == 1,
             f"{len(queues)} brokers have queue {number} of {topic}; give --broker too",
         )
-        moment = 0 if is_offset else _moment(to)
+        timestamp_ms = 0 if is_offset else _timestamp_ms(to)
         for one in queues:
             least, most = client.min_offset(one), client.max_offset(one)
             if is_offset:
@@ -373,7 +373,7 @@ def _targets(
                 )
                 targets[one] = min(max(wanted, least), most)
             else:
-                targets[one] = most if moment == TO_THE_END else client.search_offset(one, moment)
+                targets[one] = most if timestamp_ms == TO_THE_END else client.search_offset(one, timestamp_ms)
     return targets
 
 

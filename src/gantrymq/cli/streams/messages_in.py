@@ -223,7 +223,7 @@ def _body(given: _Line) -> bytes:
 
 def _timer(given: _Line) -> dict[str, str]:
     times = {PROPERTY_TIMER_DELAY_MS: given.delay_ms, PROPERTY_TIMER_DELIVER_MS: given.deliver_ms}
-    said = {name: str(value) for name, value in times.items() if value is not None}
-    if len(said) + (given.delay_level is not None) > 1:
+    timers = {name: str(value) for name, value in times.items() if value is not None}
+    if len(timers) + (given.delay_level is not None) > 1:
         raise ValueError("delayLevel, delayMs and deliverMs exclude each other")
-    return said
+    return timers
