@@ -130,7 +130,7 @@ class ConsumeQueue:
         self.perhaps_anew: tuple[memoryview, NDArray[np.int64], int] | None = None
         # The queue offset at which a gap before the last unit begins, and that unit's record, which may be of another
         # queue.
-        self.perhaps_stray: tuple[int, PassedOver] | None = None
+        self.stray_candidate: tuple[int, PassedOver] | None = None
         self.renumbered: list[Renumbered] = []  # records that got a unit since this was opened
         self.passed_over: list[PassedOver] = []  # records that got no unit since this was opened
         self.had_units_behind = False  # set by recover(): something was written past the end that it found
@@ -376,14 +376,14 @@ class ConsumeQueue:
         self.go_on(units, max_physic_offset, max(queue_offset, end))
 
     def take_back_stray(self) -> None:
-        """Drop the unit of ``perhaps_stray`` and the gap before it. Its record counts as passed over."""
-        if self.perhaps_stray is not None:
-            begin, record = self.perhaps_stray
+        """Drop the unit of ``stray_candidate`` and the gap before it. Its record counts as passed over."""
+        if self.stray_candidate is not None:
+            begin, record = self.stray_candidate
             self.files.truncate_dirty(begin * UNIT_SIZE, wipe=True)
             self._note_last()
             self._truncate_ext()
             self.passed_over.append(record)
-            self.perhaps_stray = None
+            self.stray_candidate = None
 
     def restart_at_zero(self) -> None:
         """Drop all units except that of ``perhaps_anew``, which becomes the first. Raises DiskFullError."""

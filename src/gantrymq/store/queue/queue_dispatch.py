@@ -281,9 +281,9 @@ def append_units(
     if claimed[0] == 1:
         queue.restart_at_zero()
     queue.perhaps_anew = None
-    if queue.perhaps_stray is not None and claimed[0] == queue.perhaps_stray[0]:
+    if queue.stray_candidate is not None and claimed[0] == queue.stray_candidate[0]:
         queue.take_back_stray()
-    queue.perhaps_stray = None
+    queue.stray_candidate = None
     expected = queue.max_offset if queue.max_physic_offset >= 0 else None
     offsets = repaired_offsets(claimed, places, expected)
     if begin_of is not None and offsets is not claimed and (claimed[offsets != 0] == 0).any():
@@ -311,7 +311,7 @@ def append_units(
             added_from = min(stop, start + queue.max_offset - first)
             queue.passed_over += _passed_over(grouped, start, added_from, first)
         if stop == end == start + 1 and queue.max_physic_offset >= 0 and first > queue.max_offset:
-            queue.perhaps_stray = queue.max_offset, next(_passed_over(grouped, start, stop, first))
+            queue.stray_candidate = queue.max_offset, next(_passed_over(grouped, start, stop, first))
         queue.append_units(first, *_units(grouped, start, stop))
         if offsets is not claimed:
             queue.renumbered += _renumbered(grouped, added_from, stop, first + added_from - start)
