@@ -26,7 +26,7 @@ class Arrivals:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
         self._waiting: dict[PopTarget, asyncio.Task[None]] = {}
-        self._in_vain: dict[PopTarget, int] = {}
+        self._empty_wakes: dict[PopTarget, int] = {}
 
     def is_quiet(self, target: PopTarget) -> bool:
         """Whether the broker holds a notification, so that a pop would find nothing.
@@ -40,7 +40,7 @@ class Arrivals:
 
     def found(self, target: PopTarget) -> None:
         """A pop of the target returned messages."""
-        self._in_vain.pop(target, None)
+        self._empty_wakes.pop(target, None)
 
     def drop(self, topic: str) -> None:
         """Forget the notifications of a topic, because its filter has changed. Callers that wait look again."""
@@ -73,7 +73,7 @@ class Arrivals:
 
         A broker counts messages that the group's filter does not match, and those that another member receives first.
         """
-        times = self._in_vain.get(target, 0)
+        times = self._empty_wakes.get(target, 0)
         if times:
             await asyncio.sleep(min(_FIRST_PAUSE_S * 2 ** min(times, 10), _LONGEST_PAUSE_S))
-        self._in_vain[target] = times + 1 if await self._ask(target) else 0
+        self._empty_wakes[target] = times + 1 if await self._ask(target) else 0
