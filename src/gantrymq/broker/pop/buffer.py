@@ -105,7 +105,7 @@ class PopBuffer:
             return False
         return len(self._points) < max(broker.pop_ck_max_buffer_size, broker.pop_ck_offset_max_queue_size)
 
-    def pass_over(self, queue: PoppedQueue, next_offset: int) -> None:
+    def skip(self, queue: PoppedQueue, next_offset: int) -> None:
         """Note that a pop found no message that matches its filter before ``next_offset`` (addCkMock)."""
         pops = self._queues.get(queue)
         if pops and pops[-1].point is None:
@@ -169,16 +169,16 @@ class PopBuffer:
     async def scan(self) -> None:
         """Store checkpoints whose time in memory is over, retry those that the store refused, and commit offsets."""
         async for pop in in_slices(list(self._points.values())):
-            self._look(pop)
+            self._advance(pop)
         await self._commit_all()
 
     def drain(self) -> None:
         """Store every checkpoint and acknowledgement that is only in memory."""
         for pop in list(self._points.values()):
             pop.is_merging = False
-            self._look(pop)
+            self._advance(pop)
 
-    def _look(self, pop: _Pop) -> None:
+    def _advance(self, pop: _Pop) -> None:
         if pop.point is None or pop.point.key not in self._points or pop.puts:
             return
         if pop.is_merging and pop.is_acked:

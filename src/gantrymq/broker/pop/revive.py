@@ -61,9 +61,9 @@ _RECORDS_A_READ = 32
 _MOST_POINTS = 20_000  # of a revive queue
 _MOST_EARLY = 10_000
 _MOST_FAILED_READS = 50
-_TOGETHER = 32  # checkpoints whose messages are put at the same time
+_POINTS_AT_ONCE = 32  # checkpoints whose messages are put at the same time
 # The delay in seconds of a new checkpoint for a message that could not be revived (ckRewriteIntervalsInSeconds).
-_LATER_S = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+_RETRY_DELAYS_S = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
 
 @dataclass(slots=True)
@@ -257,8 +257,8 @@ class PopReviveService:
             if until_ms - point.due_ms <= _GRACE_MS:
                 break
             due.append(point)
-        for begin in range(0, len(due), _TOGETHER):
-            some = due[begin : begin + _TOGETHER]
+        for begin in range(0, len(due), _POINTS_AT_ONCE):
+            some = due[begin : begin + _POINTS_AT_ONCE]
             done = await asyncio.gather(*(self._revive_open(queue, point) for point in some))
             for point, is_decided in zip(some, done, strict=True):
                 if not is_decided:
@@ -281,7 +281,7 @@ class PopReviveService:
         failed = [offset for offset, is_done in zip(offsets, done, strict=True) if not is_done]
         if not failed or not self._store.is_writable:
             return not failed
-        return all(await asyncio.gather(*(self._put_later(queue, point, offset) for offset in failed)))
+        return all(await asyncio.gather(*(self._put_retry(queue, point, offset) for offset in failed)))
 
     async def _revive_message(self, point: PopCheckpoint, offset: int) -> bool:
         """Put one message into the retry topic. Returns False if that failed. A message that the log no longer has
@@ -323,15 +323,15 @@ class PopReviveService:
 
         return await done if self._puts.put(AppendableMessage(message), self, stored) else None
 
-    async def _put_later(self, queue: _ReviveQueue, point: PopCheckpoint, offset: int) -> bool:
+    async def _put_retry(self, queue: _ReviveQueue, point: PopCheckpoint, offset: int) -> bool:
         """Put a new checkpoint with a later due time for one message (rePutCK). Returns False if it is not stored."""
         key, times = point.key, point.re_puts or 0
-        if times >= len(_LATER_S) and self._config.broker.skip_when_ck_re_put_reach_max_times:
+        if times >= len(_RETRY_DELAYS_S) and self._config.broker.skip_when_ck_re_put_reach_max_times:
             self._log.warning("a popped message is given up", topic=key.topic, group=key.group, offset=offset)
             return True
         invisible_ms, now_ms = point.invisible_time_ms, self._clock.now_ms()
         if point.revive_time_ms <= now_ms:
-            invisible_ms = now_ms - key.pop_time_ms + _LATER_S[min(times, len(_LATER_S) - 1)] * 1000
+            invisible_ms = now_ms - key.pop_time_ms + _RETRY_DELAYS_S[min(times, len(_RETRY_DELAYS_S) - 1)] * 1000
         later = PopCheckpoint(
             key._replace(start_offset=offset),
             min(invisible_ms, LONG_MAX - key.pop_time_ms),

@@ -63,7 +63,7 @@ _WRONG_OFFSET = (
     GetMessageStatus.OFFSET_OVERFLOW_BADLY,
     GetMessageStatus.OFFSET_FOUND_NULL,
 )
-_PASSED_OVER = (
+_NO_MATCH = (
     GetMessageStatus.NO_MATCHED_MESSAGE,
     GetMessageStatus.OFFSET_FOUND_NULL,
     GetMessageStatus.MESSAGE_WAS_REMOVING,
@@ -255,11 +255,11 @@ class PopMessageProcessor:
             self._offsets.commit(queue.group, queue.topic, queue.queue_id, offset)
             found = self._pull(run, queue, offset)
         if found.count:
-            if not self._hand_out(run, queue, offset, found, is_retry=is_retry):
+            if not self._deliver(run, queue, offset, found, is_retry=is_retry):
                 run.rest += found.count
                 return
-        elif found.status in _PASSED_OVER and found.next_begin_offset > offset:
-            self._pass_over(queue, found.next_begin_offset, in_order=asked.order)
+        elif found.status in _NO_MATCH and found.next_begin_offset > offset:
+            self._skip(queue, found.next_begin_offset, in_order=asked.order)
         run.rest += max(found.max_offset - found.next_begin_offset, 0)
 
     def _pull(self, run: _Run, queue: PoppedQueue, offset: int) -> PulledMessages:
@@ -274,7 +274,7 @@ class PopMessageProcessor:
             run.filter.record_filter,
         )
 
-    def _hand_out(self, run: _Run, queue: PoppedQueue, offset: int, found: PulledMessages, *, is_retry: bool) -> bool:
+    def _deliver(self, run: _Run, queue: PoppedQueue, offset: int, found: PulledMessages, *, is_retry: bool) -> bool:
         """Add the messages of a queue and put their checkpoint. Returns False if a checkpoint with the same key
         exists.
         """
@@ -322,12 +322,12 @@ class PopMessageProcessor:
         run.puts -= 1
         return False
 
-    def _pass_over(self, queue: PoppedQueue, next_offset: int, *, in_order: bool) -> None:
+    def _skip(self, queue: PoppedQueue, next_offset: int, *, in_order: bool) -> None:
         """Advance past messages that the filter does not match."""
         if in_order:
             self._offsets.commit(queue.group, queue.topic, queue.queue_id, next_offset)
         else:
-            self._buffer.pass_over(queue, next_offset)
+            self._buffer.skip(queue, next_offset)
 
     # Offsets
 
