@@ -146,7 +146,7 @@ class RecallMessageProcessor:
 
 
 def _number(text: str) -> int:
-    """The number in ``text``; -1 if there is none."""
+    """The number in ``text``; -1 if it is not a number."""
     try:
         return parse_number(text, LONG_MAX)
     except ValueError:

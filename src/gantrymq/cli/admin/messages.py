@@ -307,8 +307,8 @@ def track(session: Session, topic: Topic, msg_id: MessageId) -> None:
     """Show for each group of a topic whether it has consumed a message.
 
     The state is RocketMQ's: CONSUMED, CONSUMED_BUT_FILTERED, NOT_CONSUME_YET,
-    CONSUME_BROADCASTING, PULL (a client that decides itself) or NOT_ONLINE. The
-    committed offset also tells of groups without members and of pulling ones.
+    CONSUME_BROADCASTING, PULL (the client itself decides what it pulls) or
+    NOT_ONLINE. With the last two, look at the committed offset.
 
     Examples of use:
 
