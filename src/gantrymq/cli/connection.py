@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from gantrymq.cli.advice import advice
 from gantrymq.cli.terminal import warn
 from gantrymq.errors import ConfigError
 
@@ -256,7 +257,7 @@ def connects(command: Callable[..., None], *, unless: str | None = None) -> Call
         given = {name: arguments.pop(name) for name in shared}
         profile = given.pop("profile")
         if unless is None or arguments[unless] is None:
-            with client_warnings():
+            with client_warnings(), advice():
                 command(connection=Connection.read(given, profile), **arguments)
             return
         for name, value in (("profile", profile), *given.items()):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple, TypeVar
 
 import typer
 
-from gantrymq.cli.admin.advice import advised
+from gantrymq.cli.advice import advice, advised
 from gantrymq.cli.client_keys import ClientKeys, read_client_keys
 from gantrymq.cli.connection import Connection, client_warnings, connection_parameters
 from gantrymq.cli.options import AsJson
@@ -235,7 +235,7 @@ def _with_options(command: Callable[..., None], added: Mapping[str, Any]) -> Cal
         try:
             with client_warnings():
                 if interval_s is None:
-                    with _advice():
+                    with advice():
                         command(session, **given)
                 else:
                     _repeat(session, interval_s, lambda: command(session, **given))
@@ -254,20 +254,6 @@ def _client_config(connection: Connection, client_keys: list[str] | None) -> Cli
 
     settings: dict[str, Any] = {**connection.settings, **read_client_keys(ClientConfig, client_keys)}
     return ClientConfig(connection.name_servers, **settings)
-
-
-@contextmanager
-def _advice() -> Iterator[None]:
-    """Add the next step to the text of an error of the cluster."""
-    from gantrymq.errors import ConfigError
-
-    try:
-        yield
-    except ConfigError:
-        raise  # a usage error, whose text has the allowed values
-    except GantrymqError as error:
-        text = advised(error)
-        raise error if text == str(error) else MQClientError(text) from error
 
 
 def _repeat(session: Session, interval_s: float, once: Callable[[], None]) -> None:

@@ -5,7 +5,18 @@ Source: ResponseCode; RocketMQ's remarks, which are cut at their first line.
 
 from __future__ import annotations
 
-from gantrymq.errors import GantrymqError, MQBrokerError, NoRouteError, RemotingConnectError, RemotingTimeoutError
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gantrymq.errors import (
+    ConfigError,
+    GantrymqError,
+    MQBrokerError,
+    MQClientError,
+    NoRouteError,
+    RemotingConnectError,
+    RemotingTimeoutError,
+)
 
 _RETRY, _NO_ROUTE_OF = "%RETRY%", "no route of topic "
 
@@ -24,6 +35,18 @@ def advised(error: GantrymqError) -> str:
         case RemotingConnectError():
             return f"{error}; is that broker running, and can this machine reach it?"
     return str(error)
+
+
+@contextmanager
+def advice() -> Iterator[None]:
+    """Add the next step to the text of an error of the cluster."""
+    try:
+        yield
+    except ConfigError:
+        raise  # a usage error, whose text has the allowed values
+    except GantrymqError as error:
+        text = advised(error)
+        raise error if text == str(error) else MQClientError(text) from error
 
 
 def _unknown(text: str) -> str:
