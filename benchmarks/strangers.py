@@ -257,6 +257,33 @@ def held_pulls(target: Target) -> None:
                 setup.ask(RequestCode.SEND_MESSAGE_V2, send_fields("held"), b"x")
 
 
+def waiting_pops(target: Target) -> None:
+    """Pops and notifications with the longest wait and long texts, and forged acknowledgements of their topic."""
+    setup = Peer(target.broker)
+    setup.ask(RequestCode.SEND_MESSAGE_V2, send_fields("popped"), b"x")
+    waits = {"bornTime": 1 << 62, "pollTime": 1 << 62, "order": "false"}
+    long = waits | {"exp": "t" * 300_000, "expType": "TAG", "attemptId": "a" * 300_000}
+    ends: list[Peer] = []
+    for number in itertools.count():
+        names = {"consumerGroup": f"g{number % 1000}", "topic": "popped", "queueId": -1}
+        pop = names | {"maxMsgNums": 32, "invisibleTime": 60_000, "initMode": 1}
+        handle = f"0 {number} 60000 {number % 8} 0 broker-a 0 0"
+        forged = names | {"queueId": 0, "extraInfo": handle, "offset": 0}
+        frames = (
+            frame(RequestCode.POP_MESSAGE, pop | long) * 4 + frame(RequestCode.NOTIFICATION, names | long) * 4,
+            frame(RequestCode.POP_MESSAGE, pop | waits | {"exp": "t", "expType": "TAG"}) * 1000,
+            frame(RequestCode.ACK_MESSAGE, forged) * 200,
+        )
+        with suppress(OSError):
+            ends.append(Peer(target.broker, 2))
+            ends[-1].socket.sendall(frames[number % 3])
+        if len(ends) > 500:
+            ends.pop(0).close()
+        if number % 30 == 29:  # now all waiting pops look again
+            with suppress(OSError):
+                setup.ask(RequestCode.SEND_MESSAGE_V2, send_fields("popped"), b"x")
+
+
 def unread_answers(target: Target, *, tls: bool = False) -> None:
     """E5: many connections that request long answers and read none."""
     value, setup = "v" * 200_000, Peer(target.namesrv)
@@ -480,8 +507,8 @@ ATTACKS: dict[str, Attack] = {
     attack.__name__: attack
     for attack in (
         nothing, no_json, long_headers, many_fields, large_registrations, brokers_that_leave, large_bodies, held_pulls,
-        unread_answers, unread_tls_answers, half_frames, pipelines, many_queues, many_names, crowd, revolving_door,
-        handshakes, changing_members, large_heart_beats, unanswered_questions, tiny_batches,
+        waiting_pops, unread_answers, unread_tls_answers, half_frames, pipelines, many_queues, many_names, crowd,
+        revolving_door, handshakes, changing_members, large_heart_beats, unanswered_questions, tiny_batches,
     )
 }  # fmt: skip
 
