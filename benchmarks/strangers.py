@@ -278,7 +278,7 @@ def waiting_pops(target: Target) -> None:
             ends.append(Peer(target.broker, 2))
             ends[-1].socket.sendall(frames[number % 3])
         if len(ends) > 500:
-            ends.pop(0).close()
+            ends.pop(0).socket.close()
         if number % 30 == 29:  # now all waiting pops look again
             with suppress(OSError):
                 setup.ask(RequestCode.SEND_MESSAGE_V2, send_fields("popped"), b"x")
