@@ -14,6 +14,7 @@ from broker_cases import BrokerCase, StartBroker, messages_of
 
 from gantrymq.broker import names
 from gantrymq.broker.pop import long_polling
+from gantrymq.broker.pop.buffer import PoppedQueue
 from gantrymq.clock import ManualClock
 from gantrymq.errors import DiskError
 from gantrymq.format.pop_checkpoint import (
@@ -925,3 +926,14 @@ async def test_forged_acknowledgements_without_a_checkpoint_take_little_memory(p
     for _ in range(3):
         pops.case.server.pop.revive._acknowledge(queue, key, tuple(range(100)))
     assert len(queue.early[key]) <= MOST_MESSAGES
+
+
+async def test_a_popped_message_that_the_log_no_longer_has_is_not_on_its_way(pops: Pops) -> None:
+    """With popInflightMessageThreshold its group would be refused further pops until a restart."""
+    await pops.send(b"one")
+    await pops.pop()
+    pop = pops.case.server.pop
+    gone = PopCheckpoint(PopKey("T", "G", 0, 7, pops.clock.now_ms(), "broker-a"), INVISIBLE_MS, [0])
+    assert pop.inflight.count(PoppedQueue("T", "G", 0)) == 1
+    assert await pop.revive._revive_message(gone, 7)
+    assert pop.inflight.count(PoppedQueue("T", "G", 0)) == 0

@@ -294,6 +294,7 @@ class PopReviveService:
             self._log.warning("a popped message cannot be read", topic=topic, offset=offset, reason=str(error))
             return False
         if not found or found[0].queue_offset != offset:
+            self._inflight.settle(PoppedQueue(topic, group, queue_id), point.key.pop_time_ms)
             return True
         retry = retry_topic(topic, group, is_v2=self._config.broker.enable_retry_topic_v2)
         try:
