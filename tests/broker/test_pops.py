@@ -901,9 +901,11 @@ async def test_a_batch_of_more_offsets_than_a_pop_returns_is_refused(pops: Pops)
     """Each offset would be written into the log, thirty times as long as its bit."""
     await pops.send(*(b"%d" % number for number in range(70)))
     [(_, handle), *_] = await pops.pop()
+    await pops.caught_up()
     before = len(pops.records())
     answer = await pops.case.ask(RequestCode.BATCH_ACK_MESSAGE, batch((handle, list(range(70)))))
     assert answer.code != ResponseCode.SUCCESS
+    await pops.caught_up()
     assert len(pops.records()) == before
 
 
