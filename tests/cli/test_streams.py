@@ -290,11 +290,11 @@ class Recorder:
 
 
 def sent(
-    recorder: Recorder, lines: Sequence[Given | Unusable], *, batch: int = 3, goes_on: bool = False
+    recorder: Recorder, lines: Sequence[Given | Unusable], *, batch: int = 3, continues: bool = False
 ) -> tuple[Sender, int, list[tuple[list[int], Fate]]]:
     outcomes: list[Outcome] = []
     producer = cast(Producer, recorder)
-    sender = Sender(producer, outcomes.append, batch=batch, compress_over=100, in_order=False, goes_on=goes_on)
+    sender = Sender(producer, outcomes.append, batch=batch, compress_over=100, in_order=False, continues=continues)
     used = sender.send(lines)
     sender.drain()
     return sender, used, [(list(one.lines), one.fate) for one in outcomes]
@@ -326,7 +326,7 @@ REFUSED = MQBrokerError("a:1", 13, "MESSAGE_ILLEGAL", "too odd")
 
 def test_a_refused_batch_is_sent_again_message_by_message() -> None:
     recorder = Recorder(refuse(b"2", REFUSED))
-    sender, used, outcomes = sent(recorder, lines(b"1", b"2", b"3", b"4"), goes_on=True)
+    sender, used, outcomes = sent(recorder, lines(b"1", b"2", b"3", b"4"), continues=True)
     fates = [([1], Fate.ACKNOWLEDGED), ([2], Fate.REFUSED), ([3], Fate.ACKNOWLEDGED), ([4], Fate.ACKNOWLEDGED)]
     assert (outcomes, used) == (fates, 4)
     assert (sender.account.acknowledged, sender.account.failed, sender.is_stopped) == (3, 1, False)
@@ -348,7 +348,7 @@ def test_a_send_without_an_answer_may_be_stored() -> None:
 
 def test_a_message_that_the_client_refuses_leaves_alone() -> None:
     recorder = Recorder(refuse(b"2", MQClientError("no")))
-    _, _, outcomes = sent(recorder, [*lines(b"1", b"2", b"3"), Unusable(4, "why")], goes_on=True)
+    _, _, outcomes = sent(recorder, [*lines(b"1", b"2", b"3"), Unusable(4, "why")], continues=True)
     fates = [([1], Fate.ACKNOWLEDGED), ([2], Fate.REJECTED), ([3], Fate.ACKNOWLEDGED), ([4], Fate.REJECTED)]
     assert (outcomes, recorder.requests) == (fates, [[b"1"], [b"3"]])
 
