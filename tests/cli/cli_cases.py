@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -37,7 +39,8 @@ Run = Callable[..., Outcome]
 def start(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
     """``gantrymq …`` as a process, with pipes."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([*COMMAND, *map(str, arguments)], **(pipes | options))
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background job does not hear it
+    return subprocess.Popen([*COMMAND, *map(str, arguments)], preexec_fn=heard, **(pipes | options))  # noqa: PLW1509
 
 
 def jsonl(path: Path) -> list[dict[str, Any]]:

@@ -73,7 +73,7 @@ def test_a_write_without_a_name_that_is_committed_again_puts_nothing(path: Path)
     task = writer(path)
     done = task.write(iter([batch(5)]))
     task.commit([done])
-    with pytest.raises(StoreError, match=r"is missing: the rows of batch 0 of batch-\w+ cannot be put"):
+    with pytest.raises(StoreError, match=r"is missing: rows of batch 0 of batch-\w+ cannot be put"):
         task.commit([done])
     task.abort([done])
     assert stored(path) == expected(5)

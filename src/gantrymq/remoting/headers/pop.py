@@ -37,9 +37,9 @@ class ChangeInvisibleTimeRequestHeader(TopicHeader, kw_only=True):
 class ChangeInvisibleTimeResponseHeader(CommandHeader, kw_only=True):
     """The answer to CHANGE_MESSAGE_INVISIBLETIME: the parts of the new receipt handle."""
 
-    pop_time: Long
-    invisible_time: Long
-    revive_qid: Int
+    pop_time: Long = 0
+    invisible_time: Long = 0
+    revive_qid: Int = 0
 
 
 class NotificationRequestHeader(TopicHeader, kw_only=True):
@@ -61,7 +61,7 @@ class NotificationRequestHeader(TopicHeader, kw_only=True):
 class NotificationResponseHeader(CommandHeader, kw_only=True):
     """The answer to NOTIFICATION."""
 
-    has_msg: bool
+    has_msg: bool = False
     polling_full: bool = False
 
 
@@ -89,7 +89,7 @@ class PollingInfoRequestHeader(TopicHeader, kw_only=True):
 class PollingInfoResponseHeader(CommandHeader, kw_only=True):
     """The answer to POLLING_INFO: how many pops wait."""
 
-    polling_num: Int
+    polling_num: Int = 0
 
 
 class PopMessageRequestHeader(TopicHeader, kw_only=True):
@@ -114,10 +114,10 @@ class PopMessageRequestHeader(TopicHeader, kw_only=True):
 class PopMessageResponseHeader(CommandHeader, kw_only=True):
     """The answer to POP_MESSAGE, and to PEEK_MESSAGE, which has no offset infos."""
 
-    pop_time: Long
-    invisible_time: Long
-    revive_qid: Int
-    rest_num: Long
+    pop_time: Long = 0
+    invisible_time: Long = 0
+    revive_qid: Int = 0
+    rest_num: Long = 0
     start_offset_info: str | None = None
     msg_offset_info: str | None = None
     order_count_info: str | None = None
