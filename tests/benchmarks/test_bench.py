@@ -128,6 +128,7 @@ def test_what_a_side_did_not_store_is_an_error(tmp_path: Path) -> None:
         run_ours("put_list", store=tmp_path / "store", settings={"maxMessageSize": 5}, **work)
 
 
+@pytest.mark.slow
 def test_our_side_of_every_race_of_the_store_runs(tmp_path: Path) -> None:
     races = chosen(QUICK, ("1024", "QUERY"))
     assert len(races) > 5

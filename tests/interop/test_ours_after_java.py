@@ -39,7 +39,7 @@ def our_dump(path: Path) -> list[Line]:
         return dump(reader)
 
 
-@pytest.mark.parametrize("end", ["clean", "halt", "kill-while-writing"])
+@pytest.mark.parametrize("end", ["clean", pytest.param("halt", marks=pytest.mark.slow), "kill-while-writing"])
 def test_what_java_acknowledged_is_there(tmp_path: Path, seed: int, end: str) -> None:
     path, acks = tmp_path / "store", tmp_path / "acks"
     java = JavaStore(path, LARGER_KEYS)

@@ -144,6 +144,7 @@ def test_no_name_server_and_no_route(cluster: JavaCluster) -> None:
         producer.send(Message("Unmade", b"x"))
 
 
+@pytest.mark.slow
 def test_a_second_broker_takes_over(cluster: JavaCluster, tmp_path: Path) -> None:
     """Of two brokers one is killed: every send ends with an acknowledgement, and all of them are there."""
     settings = {"flushDiskType": "ASYNC_FLUSH"}

@@ -6,6 +6,8 @@ import json
 import random
 from pathlib import Path
 
+import pytest
+
 from gantrymq import ConsumeFromWhere, LitePullConsumer, Message, Producer, PullClient, PushConsumer, decode_records
 from gantrymq.broker.tables.consumer_filters import bloom_bits
 from gantrymq.embedded.broker import EmbeddedBroker
@@ -81,6 +83,7 @@ def fill(namesrv: str, topic: str) -> None:
             producer.send(Message(topic, b"%d" % (number % 20), properties=properties))
 
 
+@pytest.mark.slow
 def test_our_consumers_filter_by_sql_at_the_real_broker(java: None, tmp_path: Path) -> None:
     with JavaCluster(tmp_path / "store", SETTINGS) as cluster:
         ours_filter_by_sql(cluster.namesrv)
