@@ -40,7 +40,7 @@ def start(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
     """``gantrymq …`` as a process, with pipes."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background job does not hear it
-    return subprocess.Popen([*COMMAND, *map(str, arguments)], preexec_fn=heard, **(pipes | options))  # noqa: PLW1509
+    return subprocess.Popen([*COMMAND, *map(str, arguments)], **(pipes | {"preexec_fn": heard} | options))
 
 
 def jsonl(path: Path) -> list[dict[str, Any]]:

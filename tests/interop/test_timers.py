@@ -58,6 +58,7 @@ def check_on_time(messages: Iterable[StoredMessage]) -> None:
         assert message.store_timestamp_ms >= born_ms + delay_ms, "early"
 
 
+@pytest.mark.slow
 def test_the_real_producers_timers_are_delivered_and_recalled(tmp_path: Path) -> None:
     with (
         JavaCluster(None, broker=False) as cluster,
