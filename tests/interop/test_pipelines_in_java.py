@@ -25,6 +25,7 @@ def files(store: Path, part: str) -> list[bytes]:
     return [path.read_bytes() for path in sorted(store.glob(f"{part}/**/*")) if path.is_file()]
 
 
+@pytest.mark.slow
 def test_java_reads_what_spark_rebuilt(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = tmp_path / "store"
     java = JavaStore(store, SMALL_KEYS)
