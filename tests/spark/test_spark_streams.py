@@ -246,7 +246,8 @@ def being_written(path: Path, first: int) -> Iterator[list[int]]:
         writer.join()
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [1, 8])
 def test_a_driver_killed_with_sigkill(
     spark: SparkSession, tmp_path: Path, sink: Path, rng: random.Random, kills: int
 ) -> None:
