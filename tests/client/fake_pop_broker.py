@@ -114,7 +114,7 @@ class FakePopBroker:
         return [one for one in self.asked if isinstance(one, kind)]
 
     async def asked_for(self, kind: type[H], count: int) -> list[H]:
-        """The requests of one kind, once there are so many."""
+        """Wait for ``count`` requests of one kind, and return all of that kind."""
         while len(self.of(kind)) < count:
             await asyncio.sleep(0.001)
         return self.of(kind)

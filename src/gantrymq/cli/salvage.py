@@ -114,8 +114,8 @@ def _print(store: Path, out: Path, report: SalvageReport) -> None:
         ("", f"at offsets {report.min_phy_offset} to {report.max_phy_offset}, as before"),
     ]
     if report.mended:
-        mended = count_text(report.mended, "record")
-        pairs.append(("corrected", f"{mended} that named another physical or queue offset"))
+        corrected = count_text(report.mended, "record")
+        pairs.append(("corrected", f"{corrected} that named another physical or queue offset"))
     lost = f"{size_text(report.lost_bytes)} in {count_text(len(report.lost), 'place')}" if report.lost else "nothing"
     pairs.append(("lost", lost))
     pairs += report.account.lines(store, _SHOWN)

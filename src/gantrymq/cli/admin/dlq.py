@@ -27,7 +27,7 @@ def dlq_list(
     group: Annotated[str | None, typer.Argument(metavar="[GROUP]", show_default=False)] = None,
     begin: Begin = None,
     end: End = None,
-    most: Annotated[int, typer.Option("--max", metavar="N", parser=whole_number(1), help="At most so many.")] = 100,
+    most: Annotated[int, typer.Option("--max", metavar="N", parser=whole_number(1), help="The maximum number.")] = 100,
 ) -> None:
     """List the dead letters of a group; without a group, the number of each group.
 

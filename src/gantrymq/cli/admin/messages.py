@@ -21,7 +21,7 @@ Queue = Annotated[int, typer.Argument(metavar="QUEUE", parser=queue_number, help
 Offset = Annotated[
     int, typer.Argument(metavar="OFFSET", parser=whole_number(0), help="Queue offset.", show_default=False)
 ]
-Max = Annotated[int, typer.Option("--max", metavar="N", parser=whole_number(1), help="At most so many.")]
+Max = Annotated[int, typer.Option("--max", metavar="N", parser=whole_number(1), help="The maximum number of messages.")]
 
 _CUT_AT = 60
 
@@ -365,7 +365,7 @@ def units(
     topic: Topic,
     queue: Queue,
     offset: Offset,
-    count: Annotated[int, typer.Option("--count", metavar="N", min=1, max=10_000, help="So many units.")] = 10,
+    count: Annotated[int, typer.Option("--count", metavar="N", min=1, max=10_000, help="The number of units.")] = 10,
     group: Annotated[str | None, typer.Option("-g", "--group", metavar="GROUP", help="With its filter.")] = None,
     broker: Broker = None,
 ) -> None:

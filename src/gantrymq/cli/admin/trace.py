@@ -25,7 +25,7 @@ def trace(
     ] = None,
     begin: Begin = None,
     end: End = None,
-    most: Annotated[int, typer.Option("--max", metavar="N", parser=whole_number(1), help="Trace messages.")] = 64,
+    most: Annotated[int, typer.Option("--max", metavar="N", parser=whole_number(1), help="The maximum number.")] = 64,
 ) -> None:
     """Show the trace of a message: sends, deliveries, decisions of transactions, recalls.
 

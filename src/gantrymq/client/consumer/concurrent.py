@@ -28,9 +28,10 @@ from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult
 
 SettlePopped = Callable[[list[ReceivedMessage], int, int | None], None]
-"""Settles a batch of popped messages: the first so many are consumed, the others come again after a delay level.
+"""Settles a batch of popped messages. Arguments: the batch, how many of its first messages are consumed, a delay level.
 
-None as the delay level: the messages are visible again, and nothing is to be done. Thread rule: any thread.
+The other messages are delivered again after the delay level. If the level is None, the invisible time of the batch is
+over, and nothing is sent. Thread rule: any thread if the level is None, otherwise the event loop's thread.
 """
 
 AGAIN_SECONDS = 5.0  # delay before a message that could not be sent back is consumed again
