@@ -1,4 +1,4 @@
-"""Delayed answers: they wait for dispatch to catch up, or are long.
+"""Delayed answers: they wait for dispatch to catch up or for a message, or are long.
 
 A message is acknowledged when it is in the log, and is in its queue a moment later. RocketMQ's dispatcher usually gets
 there before the next request; here a request about queues waits for it.
@@ -13,16 +13,20 @@ Thread rule: the event loop's thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from gantrymq.errors import RemotingConnectError
 from gantrymq.remoting.body import Body
+from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.remoting.transport.dispatcher import Answer, Processor
+from gantrymq.remoting.transport.dispatcher import Answer, Processor, failure
 from gantrymq.remoting.transport.turns import in_slices
 from gantrymq.store.message_store import MessageStore
+
+# Returns the reason why the sender of a request that has waited may not have the answer any more, or None.
+Recheck = Callable[[], str | None]
 
 _MOST_S = 1.0
 _LOOK_EVERY_S = 0.001
@@ -51,6 +55,23 @@ class DispatchCatchUp:
             await asyncio.sleep(_LOOK_EVERY_S)
         answer = processor(channel, request)
         return answer if answer is None or isinstance(answer, RemotingCommand) else await answer
+
+
+def answer_waiting(
+    channel: Channel, request: RemotingCommand, recheck: Recheck | None, answer: Callable[[], RemotingCommand | None]
+) -> None:
+    """Answer a pull, a pop or a notification that has waited, unless its sender has lost the permission.
+
+    ``answer`` returns the response, or None if it sends one itself or the request waits again. If it raises, the
+    error is the answer.
+    """
+    try:
+        wrong = recheck() if recheck is not None else None
+        response = answer() if wrong is None else request.response(ResponseCode.NO_PERMISSION, wrong)
+    except Exception as error:
+        response = failure(request, error)
+    if response is not None:
+        channel.send(response)
 
 
 _SHORT_ITEMS = 256  # an answer about up to this many items is not long

@@ -127,6 +127,16 @@ class PutQueue:
         self._waiting.append(waiting)
         return True
 
+    async def put_wait(self, appendable: Appendable, sender: Hashable) -> PutMessageResult | None:
+        """Put, and return the result once it is there; None if the broker is busy."""
+        stored: asyncio.Future[PutMessageResult | None] = self._loop.create_future()
+
+        def done(result: PutMessageResult | None, busy: str | None) -> None:
+            if not stored.done():  # the waiting task may have been cancelled
+                stored.set_result(result)
+
+        return await stored if self.put(appendable, sender, done) else None
+
     def _append(self) -> None:
         began = self._loop.time()
         while self._waiting:

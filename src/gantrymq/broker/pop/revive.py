@@ -47,13 +47,12 @@ from gantrymq.format.pop_checkpoint import (
     decode_pop_record,
 )
 from gantrymq.model.java import LONG_MAX, parse_number
-from gantrymq.model.message import PROPERTY_TIMER_DELIVER_MS, TIMER_TOPIC, Message, StoredMessage
+from gantrymq.model.message import PROPERTY_TIMER_DELIVER_MS, TIMER_TOPIC, StoredMessage
 from gantrymq.model.status import GetMessageStatus
 from gantrymq.remoting.transport.limited_log import LimitedLog
 from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.lookup import GetMessageResult
 from gantrymq.store.message_store import MessageStore
-from gantrymq.store.put_result import PutMessageResult
 
 TICK_MS = 200  # the interval between two looks at the clock
 _GRACE_MS = AHEAD_MS + 1_000  # after the revive time, for acknowledgements that arrive late
@@ -305,7 +304,9 @@ class PopReviveService:
         except RemotingError as error:
             self._log.warning("a retry topic cannot be created", topic=retry, reason=str(error))
             return False
-        result = await self._put(retried_message(found[0], point, retry, self._revive.host))
+        result = await self._puts.put_wait(
+            AppendableMessage(retried_message(found[0], point, retry, self._revive.host)), self
+        )
         if result is None or not result.is_stored:
             reason = result.status.value if result is not None else "the broker is busy"
             self._log.warning("a popped message cannot be revived", topic=topic, offset=offset, reason=reason)
@@ -313,16 +314,6 @@ class PopReviveService:
         self._inflight.settle(PoppedQueue(topic, group, queue_id), point.key.pop_time_ms)
         self._stats.put(retry, 1, result.size_bytes)
         return True
-
-    async def _put(self, message: Message) -> PutMessageResult | None:
-        """The result of a put; None if the broker is busy."""
-        done: asyncio.Future[PutMessageResult | None] = asyncio.get_running_loop().create_future()
-
-        def stored(result: PutMessageResult | None, busy: str | None) -> None:
-            if not done.done():
-                done.set_result(result)
-
-        return await done if self._puts.put(AppendableMessage(message), self, stored) else None
 
     async def _put_retry(self, queue: _ReviveQueue, point: PopCheckpoint, offset: int) -> bool:
         """Put a new checkpoint with a later due time for one message (rePutCK). Returns False if it is not stored."""

@@ -203,7 +203,7 @@ class AckMessageProcessor:
         if offset < old:
             return None
         if offset >= (high := self._store.max_offset_in_queue(topic, queue_id)):
-            # Without an ordered pop the group's offset would move to the one behind: past a message to come.
+            # Without an ordered pop the group's offset would become offset + 1, and the next message would be skipped.
             return f"offset is illegal, key:{topic}@{group}@{queue_id}, commit:{offset}, store:{high}"
         reached = self._orders.commit_and_next(topic, group, queue_id, offset, key.pop_time_ms)
         if reached == ILLEGAL:

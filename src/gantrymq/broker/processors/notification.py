@@ -6,10 +6,12 @@ Source: NotificationProcessor, PollingInfoProcessor.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
 from gantrymq.broker.acl.access_control import AccessControl
+from gantrymq.broker.answers import Recheck, answer_waiting
 from gantrymq.broker.pop.buffer import PopBuffer, PoppedQueue
 from gantrymq.broker.pop.checks import PopChecks, PopFilter, PopRefusal
 from gantrymq.broker.pop.long_polling import (
@@ -42,7 +44,17 @@ from gantrymq.store.message_store import MessageStore
 
 _TESTED = 32  # the most messages whose tags are compared with a filter
 
-Recheck = Callable[[], str | None]
+
+@dataclass(slots=True)
+class _Run:
+    """A notification on its way through the queues. ``arrivals`` is the number of reports when the walk began."""
+
+    channel: Channel
+    request: RemotingCommand
+    asked: NotificationRequestHeader
+    deadline_ms: int
+    recheck: Recheck | None = None
+    arrivals: int = 0
 
 
 class NotificationProcessor:
@@ -83,41 +95,25 @@ class NotificationProcessor:
     def notify(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """NOTIFICATION. It waits like a pop if there is no message."""
         asked = request.read(NotificationRequestHeader)
-        return self._begin(channel, request, asked, None, wait_until(asked, self._clock))
+        return self._begin(_Run(channel, request, asked, wait_until(asked, self._clock)))
 
-    def _begin(
-        self,
-        channel: Channel,
-        request: RemotingCommand,
-        asked: NotificationRequestHeader,
-        recheck: Recheck | None,
-        deadline_ms: int,
-    ) -> RemotingCommand | None:
-        broker = self._config.broker
+    def _begin(self, run: _Run) -> RemotingCommand | None:
+        broker, asked = self._config.broker, run.asked
         try:
             self._checks.require_readable("peeking")
-            topic, _ = self._checks.consumption(channel, asked)
+            topic, _ = self._checks.consumption(run.channel, asked)
             is_filtered = broker.use_message_filter_for_notification and asked.exp and asked.exp_type
             exp, exp_type = (asked.exp, asked.exp_type) if is_filtered else (None, None)
             found = self._checks.filter(asked, exp, exp_type, is_noted=False)
         except PopRefusal as refusal:
-            return refusal.answer(request)
-        arrivals = self._polling.watch(asked.topic, asked.consumer_group)
-        finish = partial(self._finish, channel, request, asked, recheck, deadline_ms, arrivals)
-        self._turns.work_through(self._walk(channel, request, asked, topic, found, finish))
+            return refusal.answer(run.request)
+        run.arrivals = self._polling.watch(asked.topic, asked.consumer_group)
+        self._turns.work_through(self._walk(run, topic, found))
         return None
 
-    def _walk(
-        self,
-        channel: Channel,
-        request: RemotingCommand,
-        asked: NotificationRequestHeader,
-        topic: TopicConfig,
-        found: PopFilter,
-        finish: Callable[[bool], None],
-    ) -> Iterator[None]:
-        """Look at one queue a step, until a queue has a message."""
-        has_message = False
+    def _walk(self, run: _Run, topic: TopicConfig, found: PopFilter) -> Iterator[None]:
+        """Look at one queue a step, until a queue has a message. Then answer."""
+        asked, has_message = run.asked, False
         try:
             for queue, wanted in self._places(asked, topic, found):
                 if asked.order and self._orders.check_block(asked.attempt_id, *queue, 0):
@@ -126,9 +122,9 @@ class NotificationProcessor:
                 if has_message:
                     break
                 yield
-            finish(has_message)
+            self._finish(run, has_message=has_message)
         except Exception as error:
-            channel.send(failure(request, error))
+            run.channel.send(failure(run.request, error))
 
     def _places(
         self, asked: NotificationRequestHeader, topic: TopicConfig, found: PopFilter
@@ -155,49 +151,22 @@ class NotificationProcessor:
             return end > offset
         return self._store.lookup.has_match(topic, queue_id, offset, min(end, offset + _TESTED), wanted.codes)
 
-    def _finish(
-        self,
-        channel: Channel,
-        request: RemotingCommand,
-        asked: NotificationRequestHeader,
-        recheck: Recheck | None,
-        deadline_ms: int,
-        arrivals: int,
-        has_message: bool,
-    ) -> None:
+    def _finish(self, run: _Run, *, has_message: bool) -> None:
+        """Answer or wait."""
+        asked, channel, request = run.asked, run.channel, run.request
         polling = Polling.TIMEOUT
         if not has_message and asked.poll_time > 0 and not channel.is_closed:
-            if recheck is None and self._access is not None:
-                recheck = self._access.recheck(channel, request)
+            if run.recheck is None and self._access is not None:
+                run.recheck = self._access.recheck(channel, request)
             request.drop_content()
             key = PollKey(asked.topic, asked.consumer_group, max(asked.queue_id, -1))
-            resume = partial(self._resume, channel, request, asked, recheck, deadline_ms)
-            waiting = WaitingPop(channel, key, deadline_ms, resume, waiting_bytes(asked, key))
-            polling = self._polling.wait(waiting, arrivals)
+            resume = partial(answer_waiting, channel, request, run.recheck, partial(self._begin, run))
+            waiting = WaitingPop(channel, key, run.deadline_ms, resume, waiting_bytes(asked, key))
+            polling = self._polling.wait(waiting, run.arrivals)
             if polling is Polling.WAITS:
                 return
         header = NotificationResponseHeader(has_msg=has_message, polling_full=polling is Polling.FULL)
         channel.send(request.response(ResponseCode.SUCCESS, header=header))
-
-    def _resume(
-        self,
-        channel: Channel,
-        request: RemotingCommand,
-        asked: NotificationRequestHeader,
-        recheck: Recheck | None,
-        deadline_ms: int,
-    ) -> None:
-        try:
-            wrong = recheck() if recheck is not None else None
-            response = (
-                self._begin(channel, request, asked, recheck, deadline_ms)
-                if wrong is None
-                else request.response(ResponseCode.NO_PERMISSION, wrong)
-            )
-        except Exception as error:
-            response = failure(request, error)
-        if response is not None:
-            channel.send(response)
 
 
 def _queues(topic: TopicConfig, group: str) -> Iterator[PoppedQueue]:

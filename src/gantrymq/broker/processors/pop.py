@@ -10,12 +10,14 @@ Source: PopMessageProcessor.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 from gantrymq.broker import names
 from gantrymq.broker.acl.access_control import AccessControl
+from gantrymq.broker.answers import Recheck, answer_waiting
 from gantrymq.broker.hot_queue import begins_in_memory
 from gantrymq.broker.pop.buffer import PopBuffer, PoppedQueue
 from gantrymq.broker.pop.checks import PopChecks, PopFilter, PopRefusal
@@ -68,8 +70,6 @@ _NO_MATCH = (
     GetMessageStatus.OFFSET_FOUND_NULL,
     GetMessageStatus.MESSAGE_WAS_REMOVING,
 )
-
-Recheck = Callable[[], str | None]
 
 
 @dataclass(slots=True)
@@ -394,24 +394,12 @@ class PopMessageProcessor:
         asked, channel, request = run.asked, run.channel, run.request
         if run.recheck is None and self._access is not None:
             run.recheck = self._access.recheck(channel, request)
-        recheck, deadline_ms = run.recheck, run.deadline_ms
-
-        def resume() -> None:
-            try:
-                wrong = recheck() if recheck is not None else None
-                if wrong is None:
-                    response = self._begin(channel, request, asked, recheck, deadline_ms)
-                else:
-                    response = request.response(ResponseCode.NO_PERMISSION, wrong)
-            except Exception as error:
-                response = failure(request, error)
-            if response is not None:
-                channel.send(response)
-
+        answer = partial(self._begin, channel, request, asked, run.recheck, run.deadline_ms)
+        resume = partial(answer_waiting, channel, request, run.recheck, answer)
         polling = Polling.TIMEOUT
         if asked.poll_time > 0 and not channel.is_closed:
             request.drop_content()
-            waiting = WaitingPop(channel, run.key, deadline_ms, resume, waiting_bytes(asked, run.key))
+            waiting = WaitingPop(channel, run.key, run.deadline_ms, resume, waiting_bytes(asked, run.key))
             polling = self._polling.wait(waiting, run.arrivals)
         if polling is Polling.WAITS:
             return True

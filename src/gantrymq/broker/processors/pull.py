@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 
 from gantrymq.broker import names
 from gantrymq.broker.acl.access_control import AccessControl
+from gantrymq.broker.answers import answer_waiting
 from gantrymq.broker.record_filter import FilterRun, RecordFilter
 from gantrymq.broker.sessions.consumers import (
     BROADCASTING,
@@ -47,7 +48,6 @@ from gantrymq.remoting.command import RemotingCommand, encode_head
 from gantrymq.remoting.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from gantrymq.remoting.quick_answers import encode_found_head
 from gantrymq.remoting.transport.channel import Channel
-from gantrymq.remoting.transport.dispatcher import failure
 from gantrymq.store.log.commit_log import CommitLog
 from gantrymq.store.log.mapped_file import MappedFile
 from gantrymq.store.lookup import MessageLookup
@@ -538,17 +538,8 @@ class PullMessageProcessor:
         request.drop_content()  # the request has been read, and a body may have a megabyte
 
         def resume() -> None:
-            try:
-                wrong = recheck() if recheck is not None else None
-                response = (
-                    self._process(channel, request, asked, may_wait=False)
-                    if wrong is None
-                    else request.response(ResponseCode.NO_PERMISSION, wrong)
-                )
-            except Exception as error:
-                response = failure(request, error)
-            if response is not None:
-                channel.send(response)
+            answer = partial(self._process, channel, request, asked, may_wait=False)
+            answer_waiting(channel, request, recheck, answer)
 
         texts = (asked.topic, asked.consumer_group, asked.subscription, asked.expression_type)
         pull = HeldPull(

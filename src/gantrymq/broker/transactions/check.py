@@ -53,7 +53,6 @@ from gantrymq.model.message import Message, StoredMessage
 from gantrymq.remoting.transport.limited_log import LimitedLog
 from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.message_store import MessageStore
-from gantrymq.store.put_result import PutMessageResult
 
 TICK_MS = 200  # half messages between two looks at the clock
 _WINDOW = 1 << 20  # half messages that one check reads
@@ -291,7 +290,7 @@ class TransactionalMessageCheckService:
         RocketMQ retries a put that the store rejects for a minute, and then in the next check. Here the check ends
         before the message.
         """
-        result = await self._put(message)
+        result = await self._puts.put_wait(AppendableMessage(message), self)
         if result is None or not result.is_stored:
             reason = result.status.value if result is not None else "the broker is busy"
             self._log.warning("a half message cannot be put back", offset=half.phy_offset, reason=reason)
@@ -305,7 +304,7 @@ class TransactionalMessageCheckService:
         """Move a half message to TRANS_CHECK_MAX_TIME_TOPIC: it has had its last check, or is too old."""
         with suppress(RemotingError):  # too many topics: the message is stored although its topic is missing
             self._topics.create_for_group(names.TRANS_CHECK_MAX_TIME_TOPIC, 1)
-        result = await self._put(discarded_message(half))
+        result = await self._puts.put_wait(AppendableMessage(discarded_message(half)), self)
         if result is None or not result.is_stored:
             return False
         self._log.warning(
@@ -318,13 +317,3 @@ class TransactionalMessageCheckService:
             self._metrics.add(queue[0], -1)
         self._ops.add(walk.queue_id, half.queue_offset)
         return True
-
-    async def _put(self, message: Message) -> PutMessageResult | None:
-        """Put a message, and return the result; None if the broker is busy."""
-        done: asyncio.Future[PutMessageResult | None] = asyncio.get_running_loop().create_future()
-
-        def stored(result: PutMessageResult | None, busy: str | None) -> None:
-            if not done.done():
-                done.set_result(result)
-
-        return await done if self._puts.put(AppendableMessage(message), self, stored) else None
