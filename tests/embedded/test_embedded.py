@@ -332,6 +332,22 @@ def test_the_ports_stay_reserved_until_the_broker_is_closed(end: str) -> None:
             other.bind(("127.0.0.1", port))
 
 
+def test_a_start_after_a_taken_port_reserves_both_ports() -> None:
+    port = fixed_port()
+    broker = EmbeddedBroker(namesrv_port=port)
+    said = f"cannot listen on 127.0.0.1:{port}"
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(RemotingError, match=said):
+        broker.start()
+    with broker:
+        addresses = [broker.namesrv, broker.address]
+        broker.stop()
+        for address in addresses:
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                other.bind(("127.0.0.1", int(address.rpartition(":")[2])))
+        broker.start()
+        assert [broker.namesrv, broker.address] == addresses
+
+
 def test_a_failed_with_ends_its_threads(tmp_path: Path) -> None:
     async def awaited() -> None:
         async with AsyncEmbeddedBroker(tmp_path):

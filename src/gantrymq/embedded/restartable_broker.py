@@ -200,9 +200,12 @@ class RestartableBroker:
         namesrv_port, listen_port = self._ports
         address = self._config().broker.bind_address
         broker = ReservedPorts(address, listen_port)
-        self._reserved.append(broker)
-        namesrv = bind_port(address, namesrv_port, shared=True)
-        self._reserved.append(namesrv)
+        try:
+            namesrv = bind_port(address, namesrv_port, shared=True)
+        except RemotingError:
+            broker.close()
+            raise
+        self._reserved = [broker, namesrv]
         self._ports = (namesrv.getsockname()[1], broker.port)
 
     def _config(self) -> LiveConfig:
