@@ -54,7 +54,7 @@ def at(
         with JsonLines() as out:
             out.write({"topic": topic, "queueId": queue, "timestamp": timestamp, "queueOffset": offset})
     else:
-        from gantrymq.cli.terminal import time_text
+        from gantrymq.model.texts import time_text
 
         behind = found is not None and offset == found.max_offset
         remark = " (the queue's end: nothing was stored then or later)" if behind else ""

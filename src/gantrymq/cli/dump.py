@@ -210,7 +210,8 @@ def _print_json(path: Path, reader: StoreReader, entries: _Entries) -> None:
 
 def _print_text(path: Path, reader: StoreReader, entries: _Entries) -> None:
     from gantrymq.cli.records import heading, record_text
-    from gantrymq.cli.terminal import count_text, print_line, print_table
+    from gantrymq.cli.terminal import print_line, print_table
+    from gantrymq.model.texts import count_text
 
     print_line(f"{path}: offsets {reader.min_phy_offset} to {reader.max_phy_offset}")
     rows = [

@@ -154,7 +154,7 @@ def _report_beside(store: Path, engine: Engine, format_: Format, report: ExportR
         line = json_line(_fields(store, Path(_STDOUT), engine, format_, report))
         print(line.decode().rstrip(), file=sys.stderr)
         return
-    from gantrymq.cli.terminal import count_text
+    from gantrymq.model.texts import count_text
 
     for label, text in report.account.lines(store, _SHOWN):
         print_error(f"{label}: {text}" if label else text)
@@ -185,8 +185,9 @@ def _fields(store: Path, out: Path, engine: Engine, format_: Format, report: Exp
 
 
 def _print(store: Path, out: Path, report: ExportReport) -> None:
-    from gantrymq.cli.terminal import count_text, print_pairs, print_table
+    from gantrymq.cli.terminal import print_pairs, print_table
     from gantrymq.model.size import size_text
+    from gantrymq.model.texts import count_text
 
     files = f"{count_text(report.files, 'file')}, {size_text(report.file_bytes)}"
     pairs = [("written", f"{count_text(report.rows, 'message')} in {files}")]

@@ -154,8 +154,9 @@ def _size(stream: BufferedReader) -> int:
 
 
 def _print_summary(path: Path, putter: LinePutter, took_s: float) -> None:
-    from gantrymq.cli.terminal import count_text, print_line, span_text
+    from gantrymq.cli.terminal import print_line
     from gantrymq.model.size import size_text
+    from gantrymq.model.texts import count_text, span_text
 
     stored = putter.lines - putter.rejected
     rate = f", {stored / took_s:,.0f} a second" if took_s > 0 and stored else ""

@@ -204,8 +204,9 @@ def _print_json(items: Iterator[Item]) -> None:
 
 def _print_text(items: Iterator[Item]) -> None:
     from gantrymq.cli.records import heading, record_text
-    from gantrymq.cli.terminal import count_text, print_line
+    from gantrymq.cli.terminal import print_line
     from gantrymq.kernels import codes
+    from gantrymq.model.texts import count_text
 
     print(heading("topic/queue@offset"))
     records = bad = 0

@@ -15,7 +15,6 @@ from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count, mom
 from gantrymq.cli.terminal import DONE, FINDINGS, warn
 
 if TYPE_CHECKING:
-    from gantrymq.store.queue.consume_queue import ConsumeQueue
     from gantrymq.store.reader import StoreReader
     from gantrymq.tools.pending.pending import PendingMessages, Totals
     from gantrymq.tools.pending.waiting import PendingMessage
@@ -75,13 +74,13 @@ def pending(
     from gantrymq.cli.opened import open_reader
     from gantrymq.cli.terminal import progress
     from gantrymq.clock import SystemClock
-    from gantrymq.tools.pending.pending import PendingMessages, Totals, first_due
+    from gantrymq.tools.pending.pending import PendingMessages, Totals, first_due, holds_pending
     from gantrymq.tools.pending.waiting import Kind
 
     kinds = tuple(map(Kind, kind)) if kind else tuple(Kind)
     now_ms = SystemClock().now_ms()
     reading = read_options(config, set_)
-    with closing(open_reader(store, reading, trusts_writer=True, reads_queue=_is_waited_in)) as reader:
+    with closing(open_reader(store, reading, trusts_writer=True, reads_queue=holds_pending)) as reader:
         with progress("messages") as report:
             found = PendingMessages(reader, now_ms, kinds, topic, due_before, report)
             totals = Totals(now_ms)
@@ -95,19 +94,6 @@ def pending(
         if found.unreadable and not json:
             warn(f"{found.unreadable:,} entries of the waiting topics point to no readable record")
         end_reading(reader.problems, FINDINGS if found.unreadable or found.problems else DONE, reader.notes)
-
-
-def _is_waited_in(queue: ConsumeQueue) -> bool:
-    from gantrymq.model.message import (
-        REVIVE_TOPIC_PREFIX,
-        SCHEDULE_TOPIC,
-        TIMER_TOPIC,
-        TRANS_HALF_TOPIC,
-        TRANS_OP_HALF_TOPIC,
-    )
-
-    exact = (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC)
-    return queue.topic in exact or queue.topic.startswith(REVIVE_TOPIC_PREFIX)
 
 
 def _print_json(
@@ -176,7 +162,8 @@ def _print_text(
     messages: list[PendingMessage],
     found: PendingMessages,
 ) -> None:
-    from gantrymq.cli.terminal import count_text, print_line, print_table, time_text
+    from gantrymq.cli.terminal import print_line, print_table
+    from gantrymq.model.texts import count_text, time_text
 
     rows = [
         (

@@ -120,8 +120,9 @@ def _fields(reader: StoreReader, offset: int, record: Record) -> dict[str, objec
 
 def _print_text(answers: list[tuple[int, Record | None]]) -> None:
     from gantrymq.cli.records import heading, record_text
-    from gantrymq.cli.terminal import count_text, print_line
+    from gantrymq.cli.terminal import print_line
     from gantrymq.kernels import codes
+    from gantrymq.model.texts import count_text
 
     if answers:
         print(heading("queue@offset"))

@@ -82,8 +82,9 @@ def _fields(path: Path, engine: str, report: RebuildReport) -> dict[str, object]
 
 
 def _print(path: Path, report: RebuildReport) -> None:
-    from gantrymq.cli.terminal import count_text, print_pairs, span_text
+    from gantrymq.cli.terminal import print_pairs
     from gantrymq.model.size import size_text
+    from gantrymq.model.texts import count_text, span_text
 
     read, read_ms = report.max_phy_offset - report.min_phy_offset, report.steps_ms["read"]
     rate = f", {size_text(read * 1000 / read_ms)}/s" if read > _WORTH_A_RATE else ""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from gantrymq.cli.terminal import time_text
+from gantrymq.format.body_text import body_beginning
 from gantrymq.kernels import codes
 from gantrymq.model.flags import COMPRESSED
 from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_TAGS
+from gantrymq.model.texts import cut_text, time_text
 from gantrymq.tools.read.record_rows import Record
 
 _PLACE_CHARACTERS = 32
@@ -23,7 +24,7 @@ def record_text(record: Record, place: str = "") -> str:
     tags, keys = properties.get(PROPERTY_TAGS, "-"), properties.get(PROPERTY_KEYS, "-")
     return (
         f"{row[codes.PHY_OFFSET]:>14}  {row[codes.SIZE]:>8}  {time_text(row[codes.STORE_TIMESTAMP]):<29}  "
-        f"{_place(place)}{_cut(tags, 12):<12}  {_cut(keys, 20):<20}  {_body_text(record)}"
+        f"{_place(place)}{cut_text(tags, 12):<12}  {cut_text(keys, 20):<20}  {_body_text(record)}"
     )
 
 
@@ -38,18 +39,5 @@ def _body_text(record: Record) -> str:
     length = record.row[codes.BODY_LENGTH]
     if record.row[codes.SYS_FLAG] & COMPRESSED:
         return f"({length} bytes, compressed)"
-    # A character has at most four bytes, so the shown characters are never cut.
-    begin = record.body[: 4 * _BODY_CHARACTERS]
-    try:
-        text = begin.decode("utf-8")
-    except UnicodeDecodeError as error:
-        if error.start < len(begin) - 3 or length <= len(begin):
-            return f"({length} bytes, no text)"
-        text = begin[: error.start].decode("utf-8")
-    if not text:
-        return "(empty)"
-    return _cut(text, _BODY_CHARACTERS, more=len(begin) < length)
-
-
-def _cut(text: str, most: int, *, more: bool = False) -> str:
-    return f"{text[: most - 1]}…" if len(text) > most or (more and len(text) >= most) else text
+    text = body_beginning(record.body, length, _BODY_CHARACTERS)
+    return f"({length} bytes, no text)" if text is None else text or "(empty)"

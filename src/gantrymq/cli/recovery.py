@@ -146,8 +146,9 @@ def _names(root: Path, paths: list[Path]) -> list[str]:
 def _print(
     path: Path, report: RecoveryReport, steps_ms: dict[str, float], account: LossAccount, *, dry_run: bool
 ) -> None:
-    from gantrymq.cli.terminal import count_text, print_pairs, span_text
+    from gantrymq.cli.terminal import print_pairs
     from gantrymq.model.size import size_text
+    from gantrymq.model.texts import count_text, span_text
 
     ended = "was closed" if report.last_exit_ok else "was not closed"
     total_ms = sum(steps_ms.values())

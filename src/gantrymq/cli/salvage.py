@@ -106,8 +106,9 @@ def _name(store: Path, path: Path) -> str:
 
 
 def _print(store: Path, out: Path, report: SalvageReport) -> None:
-    from gantrymq.cli.terminal import count_text, print_pairs
+    from gantrymq.cli.terminal import print_pairs
     from gantrymq.model.size import size_text
+    from gantrymq.model.texts import count_text
 
     pairs = [
         ("saved", f"{count_text(report.records, 'record')}, {size_text(report.record_bytes)}"),

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gantrymq.cli.terminal import escape_controls
+from gantrymq.model.texts import escape_controls
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict

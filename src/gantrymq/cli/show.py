@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from gantrymq.cli.body_text import body_lines, body_text
+from gantrymq.cli.body_lines import body_lines
 from gantrymq.cli.opened import end_reading, read_options
 from gantrymq.cli.options import AsJson, ConfigFile, Settings, Store, count
 from gantrymq.cli.terminal import DONE, FINDINGS, print_error
+from gantrymq.format.body_text import body_text
 
 if TYPE_CHECKING:
     from gantrymq.config.properties import Reading
@@ -125,7 +126,7 @@ def _newest(store: Path, reader: StoreReader, topic: str, key: str) -> _Found:
 
     rows = RecordRows(reader.log, print_error)
     records = [rows.at(offset) for offset in reader.query_offsets(topic, key)]
-    having = [one for one in records if one is not None and one.topic == topic and key in _keys_of(one)]
+    having = [one for one in records if one is not None and one.topic == topic and key in one.keys]
     if having:
         more = f"newest of {len(having)} with this key; store query lists them" if len(having) > 1 else ""
         return _Found(having[0], more)
@@ -134,15 +135,8 @@ def _newest(store: Path, reader: StoreReader, topic: str, key: str) -> _Found:
     return _Found(None, f"{store}: {text}")
 
 
-def _keys_of(record: Record) -> list[str]:
-    from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_UNIQ_KEY
-
-    properties = record.properties
-    return [*properties.get(PROPERTY_KEYS, "").split(" "), properties.get(PROPERTY_UNIQ_KEY, "")]
-
-
 def _show(reading: Reading, record: Record, remark: str, *, body: bool, json: bool) -> None:
-    raw, note = _body_of(reading, record)
+    raw, note = record.plain_body(reading.config.max_decompressed_body_size_bytes)
     if body:
         sys.stdout.flush()
         sys.stdout.buffer.write(raw)
@@ -153,21 +147,6 @@ def _show(reading: Reading, record: Record, remark: str, *, body: bool, json: bo
         _print_json(record, raw)
     else:
         _print_text(record, raw, [text for text in (note, remark) if text])
-
-
-def _body_of(reading: Reading, record: Record) -> tuple[bytes, str]:
-    """The decompressed body. If that fails, the stored body and the reason."""
-    from gantrymq.format.packed_body import decompress
-    from gantrymq.kernels import codes
-    from gantrymq.model.flags import COMPRESSED
-
-    if not record.row[codes.SYS_FLAG] & COMPRESSED:
-        return record.body, ""
-    try:
-        limit = reading.config.max_decompressed_body_size_bytes
-        return decompress(record.body, record.row[codes.SYS_FLAG], limit), ""
-    except ValueError as error:
-        return record.body, f"{error}; it is shown as it is stored"
 
 
 def _print_json(record: Record, body: bytes) -> None:
@@ -196,8 +175,9 @@ def _place_of(record: Record) -> dict[str, object]:
 
 
 def _print_text(record: Record, body: bytes, remarks: list[str]) -> None:
-    from gantrymq.cli.terminal import print_line, print_pairs, time_text
+    from gantrymq.cli.terminal import print_line, print_pairs
     from gantrymq.kernels import codes
+    from gantrymq.model.texts import time_text
 
     row, fields = record.row, record.fields()
     pairs = [

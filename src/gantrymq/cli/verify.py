@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,73 +20,7 @@ if TYPE_CHECKING:
     from gantrymq.tools.check.findings import Finding, Kind, Level
     from gantrymq.tools.outlook import Outlook
     from gantrymq.tools.verify import Verification
-
-
-_OF_LOG = ("log-", "length-", "blank-", "record-")
-_OF_QUEUES = ("queue-", "message-", "index-")
-_MISSING = "log-missing"
-_MOUNT = "mount the disk, or give all directories of the log (-c), and verify again; else"
-_OF_CHECKPOINT = ("checkpoint-",)
-_OF_GROUPS = ("consumer-",)
-_OF_FILES = ("file-size", "file-unreadable")
-_LOG = ("commitlog",)
-_QUEUES = ("consumequeue", "consumequeue_ext", "index")
-
-
-def next_steps(path: Path, damaged: Collection[tuple[Kind, Path]], outlook: Outlook | None) -> list[tuple[str, str]]:
-    """(label, text) of the command that helps, and of what others would cost.
-
-    ``damaged`` has the kind and the file of each finding.
-    """
-    is_log = any(kind.value.startswith(_OF_LOG) or _is_file_of(_LOG, kind, file) for kind, file in damaged)
-    is_queues = any(kind.value.startswith(_OF_QUEUES) or _is_file_of(_QUEUES, kind, file) for kind, file in damaged)
-    if is_log or (outlook is not None and outlook.lost):
-        is_missing = any(kind.value == _MISSING for kind, _ in damaged)
-        steps = (
-            ["mount the disk, or give all directories of the log (-c), and verify again; else"] if is_missing else []
-        )
-        salvage, recover = f"gantrymq store salvage {path} OUT{_kept(outlook)}", _cost_of_recover(path, outlook)
-        steps += [*recover, salvage] if outlook is not None and not outlook.kept else [salvage, *recover]
-    elif is_queues:
-        whole = f", which has all {outlook.kept:,} messages" if outlook is not None else ""
-        steps = [f"gantrymq store rebuild {path} rebuilds queues and index from the log{whole}"]
-    elif any(kind.value.startswith(_OF_CHECKPOINT) for kind, _ in damaged):
-        steps = [f"gantrymq store recover {path} writes a new checkpoint"]
-    elif any(kind.value.startswith(_OF_GROUPS) for kind, _ in damaged):
-        steps = [f"gantrymq store recover {path} sets consumer groups to the end of their queues"]
-    else:
-        return []
-    return [("next" if number == 0 else "", text) for number, text in enumerate(steps)]
-
-
-def _is_file_of(directories: Collection[str], kind: Kind, file: Path) -> bool:
-    """Whether the finding is a short or unreadable file below one of the directories."""
-    return kind.value in _OF_FILES and bool(file.parts) and file.parts[0] in directories
-
-
-def _kept(outlook: Outlook | None) -> str:
-    from gantrymq.cli.terminal import count_text
-    from gantrymq.model.size import size_text
-
-    if outlook is None:
-        return " keeps the valid records"
-    if not outlook.kept:
-        return " refuses: the log has no valid record"
-    lost = f"; {count_text(outlook.lost, 'message')} known to be lost" if outlook.lost else ""
-    return f" keeps {count_text(outlook.kept, 'message')}{lost} (takes about {size_text(outlook.salvage_bytes)})"
-
-
-def _cost_of_recover(path: Path, outlook: Outlook | None) -> list[str]:
-    from gantrymq.cli.terminal import count_text
-
-    if outlook is None:
-        return []
-    if outlook.refusal is not None:
-        return [f"gantrymq store recover {path} refuses: {outlook.refusal}"]
-    if not outlook.cut:
-        return [f"gantrymq store recover {path} would cut no message, and leave the damage"]
-    cut = count_text(outlook.cut, "message")
-    return [f"gantrymq store recover {path} would cut {cut}, among them {outlook.cut_whole:,} whole ones"]
+    from gantrymq.tools.verify_report import FindingGroups
 
 
 def verify(
@@ -205,73 +139,40 @@ def _print_json(path: Path, found: Verification, took: dict[str, float], wanted:
 
 
 def _print_text(
-    path: Path, found: Verification, groups: _Groups, took_ms: float, wanted: Callable[[], Outlook] | None
+    path: Path, found: Verification, groups: FindingGroups, took_ms: float, wanted: Callable[[], Outlook] | None
 ) -> None:
-    from gantrymq.cli.terminal import count_text, print_pairs, span_text
-    from gantrymq.model.size import size_text
+    from gantrymq.cli.terminal import print_pairs
+    from gantrymq.tools.verify_report import next_steps, total_pairs, verdict
 
-    groups.print()
+    _print_groups(groups)
     summary = found.summary
-    rate = f", {size_text(summary.record_bytes * 1000 / took_ms)}/s" if summary.record_bytes > _WORTH_A_RATE else ""
-    lost = summary.unreadable_messages
-    pairs = [
-        ("state", "closed" if summary.last_exit_ok else "not closed: a recovery comes first when it is opened"),
-        ("log", f"{count_text(summary.records, 'record')}, {size_text(summary.record_bytes)}"),
-        ("queues", f"{count_text(summary.queue_entries, 'entry')} in {count_text(summary.queues, 'queue')}"),
-        ("index", f"{count_text(summary.index_entries, 'entry')} in {count_text(summary.index_files, 'file')}"),
-        *([("lost", f"{count_text(lost, 'message')} of queues are in damaged parts of the log")] if lost else []),
-        *((kind, str(count)) for kind, count in sorted(summary.kinds.items())),
-        ("took", f"{span_text(took_ms)}{rate}"),
-    ]
+    pairs = total_pairs(summary, took_ms)
     if summary.findings:
-        pairs += next_steps(path, groups.damaged, wanted() if wanted is not None else None)
-    verdict = count_text(summary.findings, "finding") if summary.findings else "nothing is damaged"
-    notes = f", {count_text(summary.notes, 'note')}" if summary.notes else ""
-    print_pairs(f"{path}: {verdict}{notes}", pairs)
+        steps = next_steps(path, groups.damaged, wanted() if wanted is not None else None)
+        pairs += [("next" if number == 0 else "", text) for number, text in enumerate(steps)]
+    print_pairs(f"{path}: {verdict(summary)}", pairs)
 
 
-_GROUPS = 200
-_SHOWN = 3  # findings of a group
-_WORTH_A_RATE = 64 << 20  # below, loading the kernels dominates
+def _print_groups(groups: FindingGroups) -> None:
+    """Print a line for each group, and for its first findings if there are several."""
+    from gantrymq.cli.terminal import print_line
+    from gantrymq.model.texts import count_text
+
+    for group in groups:
+        if group.count > len(group.first):
+            count = count_text(group.count, "finding")
+            print_line(f"{_level_and_kind(group.level, group.kind)}  {group.path}: {count}, the first of them:")
+        for finding in group.first:
+            print_line(_line(finding))
+    if groups.more:
+        print(f"… and {count_text(groups.more, 'finding')} more in other files (--json prints all)")
 
 
-class _Groups:
-    """Findings grouped by level, kind and file: their counts, and the first ones of each group."""
-
-    def __init__(self) -> None:
-        self._groups: dict[tuple[Level, Kind, Path], tuple[list[Finding], int]] = {}
-        self._more = 0
-        self.damaged: set[tuple[Kind, Path]] = set()
-
-    def add(self, finding: Finding) -> None:
-        """Add a finding. Only the first ones of a group are kept."""
-        key = finding.level, finding.kind, finding.path
-        if finding.level.value == "damage":
-            self.damaged.add((finding.kind, finding.path))
-        if key not in self._groups and len(self._groups) == _GROUPS:
-            self._more += 1
-            return
-        kept, count = self._groups.get(key, ([], 0))
-        self._groups[key] = [*kept, finding][:_SHOWN], count + 1
-
-    def print(self) -> None:
-        """Print a line for each group, and for its first findings if there are several."""
-        from gantrymq.cli.terminal import count_text, print_line
-
-        for (level, kind, path), (kept, count) in self._groups.items():
-            if count > len(kept):
-                print_line(
-                    f"{level.value:6}  {kind.value:24}  {path}: {count_text(count, 'finding')}, the first of them:"
-                )
-            for finding in kept:
-                print_line(_line(finding))
-        if self._more:
-            print(f"… and {count_text(self._more, 'finding')} more in other files (--json prints all)")
-
-
-def _grouped(found: Verification, took: dict[str, float]) -> _Groups:
+def _grouped(found: Verification, took: dict[str, float]) -> FindingGroups:
     """Iterate over all findings and group them."""
-    groups = _Groups()
+    from gantrymq.tools.verify_report import FindingGroups
+
+    groups = FindingGroups()
     with _timed(took):
         for finding in found:
             groups.add(finding)
@@ -279,17 +180,12 @@ def _grouped(found: Verification, took: dict[str, float]) -> _Groups:
 
 
 def _line(finding: Finding) -> str:
-    places = []
-    if finding.topic is not None:
-        places.append(f"{finding.topic}/{finding.queue_id}")
-    if finding.queue_offset is not None:
-        places.append(f"queue offset {finding.queue_offset}")
-    if finding.phy_offset is not None:
-        length = f" ({finding.length_bytes} bytes)" if finding.length_bytes else ""
-        places.append(f"offset {finding.phy_offset}{length}")
-    if finding.entry is not None:
-        places.append(f"{'slot' if finding.kind.value == 'index-slot' else 'entry'} {finding.entry}")
-    if finding.count > 1:
-        places.append(f"{finding.count} in all")
-    where = f"  {', '.join(places)}" if places else ""
-    return f"{finding.level.value:6}  {finding.kind.value:24}  {finding.path}{where}: {finding.text}"
+    from gantrymq.tools.verify_report import places_of
+
+    places = places_of(finding)
+    where = f"  {places}" if places else ""
+    return f"{_level_and_kind(finding.level, finding.kind)}  {finding.path}{where}: {finding.text}"
+
+
+def _level_and_kind(level: Level, kind: Kind) -> str:
+    return f"{level.value:6}  {kind.value:24}"

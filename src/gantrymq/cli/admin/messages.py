@@ -256,7 +256,7 @@ def _plain_body(session: Session, message: ReceivedMessage) -> bytes:
 
 
 def _in_a_line(session: Session, message: ReceivedMessage) -> dict[str, object]:
-    from gantrymq.cli.body_text import body_text
+    from gantrymq.format.body_text import body_text
 
     body = _plain_body(session, message)
     text = body_text(body[: 4 * _CUT_AT])
@@ -279,8 +279,9 @@ def show_message(session: Session, message: ReceivedMessage) -> None:
     if session.is_json:
         session.rows([json_fields(session, message)], {})
         return
-    from gantrymq.cli.body_text import body_lines
-    from gantrymq.cli.terminal import print_line, print_pairs, time_text
+    from gantrymq.cli.body_lines import body_lines
+    from gantrymq.cli.terminal import print_line, print_pairs
+    from gantrymq.model.texts import time_text
 
     body = _plain_body(session, message)
     stored = "" if len(body) == len(message.body) else f" ({len(message.body)} as stored)"

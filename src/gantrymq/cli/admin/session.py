@@ -20,8 +20,9 @@ from gantrymq.cli.advice import advice, advised
 from gantrymq.cli.client_keys import ClientKeys, read_client_keys
 from gantrymq.cli.connection import Connection, client_warnings, connection_parameters
 from gantrymq.cli.options import AsJson
-from gantrymq.cli.terminal import DONE, FINDINGS, print_error, print_pairs, print_table, time_text, warn
+from gantrymq.cli.terminal import DONE, FINDINGS, print_error, print_pairs, print_table, warn
 from gantrymq.errors import GantrymqError, MQClientError
+from gantrymq.model.texts import time_text
 
 if TYPE_CHECKING:
     from gantrymq.client.admin.admin_client import AdminClient

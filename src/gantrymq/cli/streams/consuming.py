@@ -12,7 +12,8 @@ import typer
 from gantrymq.cli.stop_signals import Interrupted, StopSignals
 from gantrymq.cli.streams.printing import Printer
 from gantrymq.cli.streams.sources import Source
-from gantrymq.cli.terminal import FINDINGS, count_text, print_error
+from gantrymq.cli.terminal import FINDINGS, print_error
+from gantrymq.model.texts import count_text
 
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 

@@ -12,9 +12,9 @@ import typer
 
 from gantrymq.cli.streams.escapes import unescape
 from gantrymq.cli.streams.sources import Arrived
-from gantrymq.cli.terminal import escape_controls
 from gantrymq.model import message as constants
 from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_UNIQ_KEY, StoredMessage, message_id
+from gantrymq.model.texts import escape_controls
 
 # Names of properties that clients and brokers use themselves.
 SYSTEM_PROPERTIES = frozenset(

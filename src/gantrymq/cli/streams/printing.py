@@ -6,11 +6,11 @@ import re
 from base64 import b64encode
 from hashlib import sha256
 
-from gantrymq.cli.body_text import body_text
 from gantrymq.cli.json_lines import StdoutPieces, json_line
 from gantrymq.cli.streams.formats import Piece, Ready
 from gantrymq.cli.streams.sources import Arrived
 from gantrymq.cli.terminal import warn
+from gantrymq.format.body_text import body_text
 from gantrymq.format.packed_body import decompress
 from gantrymq.format.record import body_crc
 from gantrymq.model.flags import COMPRESSED

@@ -18,8 +18,15 @@ from heapq import nsmallest
 
 from gantrymq.errors import StoreError
 from gantrymq.format.names import CONSUMER_OFFSET, DELAY_OFFSET
-from gantrymq.model.message import TIMER_TOPIC
+from gantrymq.model.message import (
+    REVIVE_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
 from gantrymq.store.config_files import ConfigFile
+from gantrymq.store.queue.consume_queue import ConsumeQueue
 from gantrymq.store.reader import StoreReader
 from gantrymq.tools.pending.delays import delayed_messages
 from gantrymq.tools.pending.half_messages import half_messages
@@ -29,6 +36,14 @@ from gantrymq.tools.pending.waiting import Kind, PendingMessage, Report, Waiting
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 HORIZONS_MS = (0, MINUTE_MS, HOUR_MS, DAY_MS)  # due now, within a minute, an hour, a day; all others are later
+
+
+_WAITING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC)
+
+
+def holds_pending(queue: ConsumeQueue) -> bool:
+    """Whether pending messages wait in the topic of this queue."""
+    return queue.topic in _WAITING_TOPICS or queue.topic.startswith(REVIVE_TOPIC_PREFIX)
 
 
 class PendingMessages:
