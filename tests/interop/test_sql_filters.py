@@ -144,6 +144,7 @@ def ours_filter_by_sql(namesrv: str) -> None:
     assert sorted(assigned) == sorted(polled)
 
 
+@pytest.mark.slow
 def test_the_real_consumer_filters_by_sql_at_our_broker(java: None) -> None:
     with EmbeddedBroker(settings=SETTINGS) as broker:
         fill(broker.namesrv, "SqlTopic")

@@ -98,7 +98,7 @@ def test_our_producer_sends_timers_to_the_real_broker_and_recalls_them(tmp_path:
 @pytest.mark.parametrize(  # test_handover.py kills in every direction, with more time between the timers
     ("first", "second", "ends", "seconds"),
     [
-        ("java", "ours", "kill", 9),
+        pytest.param("java", "ours", "kill", 9, marks=pytest.mark.slow),
         pytest.param("java", "ours", "stop", 20, marks=pytest.mark.slow),
         pytest.param("ours", "java", "stop", 20, marks=pytest.mark.slow),
     ],

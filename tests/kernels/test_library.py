@@ -107,6 +107,7 @@ def test_an_edited_docstring_compiles_nothing(checkout: Path) -> None:
     assert run(checkout, "-c", USE) == "[]\n"
 
 
+@pytest.mark.slow
 @needs_linker
 def test_an_edited_kernel_is_compiled_at_the_next_use_and_no_other(checkout: Path) -> None:
     source = checkout / "gantrymq/kernels/torn.py"

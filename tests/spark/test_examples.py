@@ -46,6 +46,7 @@ def wanted(path: Path) -> list[tuple[str, int]]:
         return sorted((message.topic, message.queue_offset) for message in reader.messages())
 
 
+@pytest.mark.slow
 def test_continuous_dispatch_writes_every_message_once(spark: SparkSession, tmp_path: Path) -> None:
     source, table = tmp_path / "broker-a", tmp_path / "table"
     dispatching = example("continuous_dispatch")

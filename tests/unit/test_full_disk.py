@@ -102,7 +102,7 @@ def full_disk_line(said: list[str]) -> None:
 @pytest.mark.parametrize(
     ("index", "flush"),
     [
-        pytest.param(SMALL_INDEX, "ASYNC_FLUSH", id="small-index-ASYNC_FLUSH"),
+        pytest.param(SMALL_INDEX, "ASYNC_FLUSH", id="small-index-ASYNC_FLUSH", marks=pytest.mark.slow),
         pytest.param(DEFAULT_INDEX, "SYNC_FLUSH", id="default-index-SYNC_FLUSH"),
         pytest.param(SMALL_INDEX, "SYNC_FLUSH", id="small-index-SYNC_FLUSH", marks=pytest.mark.slow),
         pytest.param(DEFAULT_INDEX, "ASYNC_FLUSH", id="default-index-ASYNC_FLUSH", marks=pytest.mark.slow),
