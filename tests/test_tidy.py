@@ -49,9 +49,10 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "client": {"clock", "config", "format", "kernels", "logs", "model", "remoting", "service"},
     "broker": BELOW_STORE | {"store", "remoting", "logs", "filter"},
     "pytest_plugin": {"embedded"},
-    "embedded": BELOW_STORE | {"store", "remoting", "namesrv", "broker", "client", "logs"},
+    "embedded": BELOW_STORE | {"store", "remoting", "namesrv", "broker", "client", "logs", "console"},
     "tools": BELOW_STORE | {"store"},
     "page": set(),
+    "console": BELOW_STORE | {"store", "tools", "client", "remoting", "logs", "broker"},  # of broker the names alone
     "spark": BELOW_STORE | {"store", "tools", "client", "remoting", "page"},
     "cli": None,
     "demo": None,

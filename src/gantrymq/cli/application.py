@@ -13,7 +13,7 @@ _IN_STORE: tuple[str, ...] = (
     *("info", "dump", "show", "log", "query", "at", "pending", "verify", "export"),
     *("recover", "rebuild", "salvage", "ingest"),
 )
-_OTHERS: tuple[str, ...] = ("produce", "consume", "serve", "namesrv", "broker")
+_OTHERS: tuple[str, ...] = ("produce", "consume", "serve", "namesrv", "broker", "console")
 
 
 def application(arguments: Sequence[str]) -> typer.Typer:

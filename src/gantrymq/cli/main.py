@@ -38,7 +38,9 @@ INTERRUPTED = 130
 NO_READER = 141
 DEBUG_VARIABLE = "GANTRYMQ_DEBUG"
 _ENCODED = "gantrymq.encoded"
-_EXTRAS = {"pyarrow": "arrow", "pyspark": "spark"}  # module: extra of pip install
+_EXTRAS = {  # module: extra of pip install
+    "jinja2": "console", "pyarrow": "arrow", "pyspark": "spark", "starlette": "console", "uvicorn": "console",
+}  # fmt: skip
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -35,8 +35,11 @@ class AsyncEmbeddedBroker:
         settings: Settings | None = None,
         namesrv_port: int = 0,
         listen_port: int = 0,
+        console: bool = False,
     ) -> None:
-        self.blocking = EmbeddedBroker(store, settings=settings, namesrv_port=namesrv_port, listen_port=listen_port)
+        self.blocking = EmbeddedBroker(
+            store, settings=settings, namesrv_port=namesrv_port, listen_port=listen_port, console=console
+        )
 
     @classmethod
     def around(cls, broker: EmbeddedBroker) -> Self:
@@ -69,6 +72,11 @@ class AsyncEmbeddedBroker:
     def address(self) -> str:
         """The broker's address."""
         return self.blocking.address
+
+    @property
+    def console(self) -> str:
+        """The address of the web console."""
+        return self.blocking.console
 
     @property
     def store_path(self) -> Path:

@@ -36,14 +36,17 @@ from gantrymq.model.message_queue import MOST_QUEUES
 _LOOK_AGAIN_S = 0.02
 
 
-@checks_arguments(topic=text, queues=number(1, MOST_QUEUES), count=number(0), timeout_s=seconds, order=flag)
+@checks_arguments(
+    topic=text, queues=number(1, MOST_QUEUES), count=number(0), timeout_s=seconds, order=flag, console=flag
+)
 class EmbeddedBroker:
     """A broker for tests, or as part of a program. Thread rule: any thread.
 
     ``store`` is its directory, created if it is missing. Without one it is temporary, and :meth:`close` removes it.
     ``settings`` are keys of RocketMQ's broker, store and name server, which override
     :data:`gantrymq.embedded.restartable_broker.DEFAULTS` (raises ConfigError). Port 0 means a free one. ``clock`` is
-    the broker's clock: advancing it makes delayed messages due.
+    the broker's clock: advancing it makes delayed messages due. With ``console`` the web console is served at
+    :attr:`console`; it needs the extra ``console``, and changes nothing.
 
     The start returns when the broker has a route. Raises what BrokerServer.start raises: StoreLockedError,
     RemotingError, …
@@ -56,9 +59,12 @@ class EmbeddedBroker:
         settings: Settings | None = None,
         namesrv_port: int = 0,
         listen_port: int = 0,
+        console: bool = False,
     ) -> None:
         path = Path(store or "")
-        self._life = RestartableBroker(path, settings or {}, namesrv_port=namesrv_port, listen_port=listen_port)
+        self._life = RestartableBroker(
+            path, settings or {}, namesrv_port=namesrv_port, listen_port=listen_port, console=console
+        )
         self._loop: LoopThread | None = None
         self._drops: list[finalize[..., EmbeddedBroker]] = []
         self._is_closed = False
@@ -94,6 +100,11 @@ class EmbeddedBroker:
     def address(self) -> str:
         """The broker's address."""
         return self._life.pair.broker_address
+
+    @property
+    def console(self) -> str:
+        """The address of the web console, from the first start to :meth:`close`."""
+        return self._life.console_url
 
     @property
     def store_path(self) -> Path:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gantrymq.broker.ports import ReservedPorts, bind_port
 from gantrymq.clock import ShiftedClock
@@ -32,6 +33,9 @@ from gantrymq.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from gantrymq.remoting.headers.topic import CreateTopicRequestHeader
 from gantrymq.remoting.transport.client import RemotingClient
 from gantrymq.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from gantrymq.console.server import ConsoleServer
 
 Setting = str | int | bool
 Settings = Mapping[str, Setting]
@@ -78,11 +82,15 @@ class RestartableBroker:
     Port 0 means a free one. Both ports stay reserved from the first start to :meth:`close`, so that no other process
     gets them between a stop and the next start.
 
+    With ``console`` the web console is served from the first start to :meth:`close`, also while the broker is stopped.
+
     Raises ConfigError for an unknown key, an invalid value, or a key of TLS, which the embedded broker does not
     support.
     """
 
-    def __init__(self, store: Path, settings: Settings, *, namesrv_port: int = 0, listen_port: int = 0) -> None:
+    def __init__(
+        self, store: Path, settings: Settings, *, namesrv_port: int = 0, listen_port: int = 0, console: bool = False
+    ) -> None:
         self.store_path, self.clock = store, BrokerClock(self._settle)
         self._given = _texts(settings)
         self._ports = (namesrv_port, listen_port or int(self._given.get("listenPort", 0)))
@@ -90,6 +98,8 @@ class RestartableBroker:
         self._config()
         self._reserved: list[ReservedPorts | socket.socket] = []
         self._pair: Standalone | None = None
+        self._has_console = console
+        self._console: ConsoleServer | None = None
         self._fs = KillableFileSystem(RealFileSystem())
 
     @property
@@ -103,6 +113,13 @@ class RestartableBroker:
         if self._pair is None:
             raise RemotingError("the embedded broker does not run")
         return self._pair
+
+    @property
+    def console_url(self) -> str:
+        """The address of the console. Raises RemotingError if there is none."""
+        if self._console is None:
+            raise RemotingError("the embedded broker has no console: start it with console=True")
+        return self._console.url
 
     @property
     def max_decompressed_body_size(self) -> int:
@@ -140,6 +157,18 @@ class RestartableBroker:
         pair = Standalone(self.store_path, config, namesrv, extras)
         await pair.start()
         self._pair = pair
+        if self._has_console and self._console is None:
+            await self._start_console()
+
+    async def _start_console(self) -> None:
+        from gantrymq.client.settings import ClientConfig
+        from gantrymq.console.cluster.site import cluster_site
+        from gantrymq.console.security import Access
+        from gantrymq.console.server import ConsoleServer
+
+        console = ConsoleServer(cluster_site(ClientConfig(self.pair.namesrv_address)), Access())
+        await console.start()
+        self._console = console
 
     async def stop(self) -> None:
         """Shut down cleanly. Has no effect if the broker is stopped."""
@@ -160,7 +189,15 @@ class RestartableBroker:
         await self.start()
 
     async def close(self) -> None:
-        """Stop the broker and release its ports. Has no effect if that is done."""
+        """Stop the broker and the console, and release the ports. Has no effect if that is done."""
+        console, self._console = self._console, None
+        try:
+            if console is not None:
+                await console.shutdown()
+        finally:
+            await self._close_broker()
+
+    async def _close_broker(self) -> None:
         try:
             await self.stop()
         finally:

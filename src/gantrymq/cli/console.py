@@ -1,0 +1,86 @@
+"""``gantrymq console``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gantrymq.cli.advice import advice
+from gantrymq.cli.client_keys import ClientKeys, read_client_keys
+from gantrymq.cli.connection import Connection, client_warnings, connects
+from gantrymq.cli.options import AsJson
+
+if TYPE_CHECKING:
+    from gantrymq.console.view import Site
+
+_DEFAULT_PORT = 8580
+
+
+def console(
+    store: Annotated[
+        Path | None,
+        typer.Argument(metavar="[STORE]", help="A store directory instead of a cluster.", show_default=False),
+    ] = None,
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="ADDRESS", help="The IP address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="0 takes a free one.")
+    ] = _DEFAULT_PORT,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Allow changes of the cluster; without it the console only reads.")
+    ] = False,
+    host_name: Annotated[
+        list[str] | None,
+        typer.Option("--host-name", metavar="NAME", help="Also answer under this name; may be repeated."),
+    ] = None,
+    token: Annotated[
+        bool, typer.Option("--token", help="Require a token on loopback too, where other users have accounts.")
+    ] = False,
+    client_keys: ClientKeys = None,
+    json: AsJson = False,
+    *,
+    connection: Connection | None,
+) -> None:
+    """Serve web pages about a cluster, or about a store directory, until Ctrl-C.
+
+    A line on stdout has the address. On other addresses than loopback it has a
+    token, which is printed only there. Changes need --allow-changes.
+
+    Examples of use:
+
+        gantrymq console -n 127.0.0.1:9876
+        gantrymq console -n 127.0.0.1:9876 --allow-changes --port 0
+        gantrymq console --listen 0.0.0.0 --host-name mq.example.com
+        gantrymq console /data/store
+    """
+    from gantrymq.cli.serving import serve_until_stopped
+    from gantrymq.console.security import new_token
+    from gantrymq.console.server import ConsoleServer, access_for
+
+    site = _store_site(store) if connection is None else _cluster_site(connection, client_keys)
+    access = access_for(
+        listen, allow_changes=allow_changes, token=new_token() if token else None, host_names=tuple(host_name or ())
+    )
+    with client_warnings(), advice():
+        serve_until_stopped(ConsoleServer(site, access, address=listen, port=port), json=json, verbose=False)
+
+
+console = connects(console, unless="store")
+
+
+def _cluster_site(connection: Connection, client_keys: list[str] | None) -> Site:
+    from gantrymq.client.settings import ClientConfig
+    from gantrymq.console.cluster.site import cluster_site
+
+    settings = {**connection.settings, **read_client_keys(ClientConfig, client_keys)}
+    return cluster_site(ClientConfig(connection.name_servers, **settings))
+
+
+def _store_site(store: Path | None) -> Site:
+    from gantrymq.console.store.site import store_site
+
+    assert store is not None
+    return store_site(store)

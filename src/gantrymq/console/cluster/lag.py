@@ -1,0 +1,50 @@
+"""How far the groups of a cluster are behind, from one request to each broker.
+
+Source: GET_BROKER_CONSUME_STATS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gantrymq.client.namespace import without_namespace, wrap_namespace
+from gantrymq.console.cluster.source import Broker, ClusterSession
+from gantrymq.remoting.bodies.group import ConsumeStatsList
+from gantrymq.remoting.body import by_queue
+
+
+@dataclass
+class GroupLag:
+    """The progress of a group over all its topics and brokers, in messages.
+
+    ``consumed_ms`` is the store time of the message that was consumed last in the queue that is furthest ahead.
+    """
+
+    group: str
+    behind: int = 0
+    queues: int = 0
+    consumed_ms: int = 0
+    topics: frozenset[str] = frozenset()
+
+
+def group_lags(session: ClusterSession, brokers: list[Broker]) -> dict[str, GroupLag]:
+    """The progress of each group that has consumed, by name. A broker that does not answer is left out."""
+    lags: dict[str, GroupLag] = {}
+    answers = session.each(brokers, lambda one: session.admin.broker_consume_stats(one.address))
+    for _, found in answers:
+        _add(lags, found, session.config.namespace)
+    return lags
+
+
+def _add(lags: dict[str, GroupLag], found: ConsumeStatsList, namespace: str) -> None:
+    for groups in found.consume_stats_list:
+        for group, stats in groups.items():
+            if wrap_namespace(namespace, group) != group:
+                continue  # of another namespace
+            name = without_namespace(namespace, group)
+            lag = lags.setdefault(name, GroupLag(name))
+            for queue, one in (pair for table in stats for pair in by_queue(table.offset_table).items()):
+                lag.behind += max(one.broker_offset - one.consumer_offset, 0)
+                lag.queues += 1
+                lag.consumed_ms = max(lag.consumed_ms, one.last_timestamp)
+                lag.topics |= {without_namespace(namespace, queue.topic)}

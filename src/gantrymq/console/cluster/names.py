@@ -1,0 +1,31 @@
+"""Kinds of topics and groups by their names, and permissions as text.
+
+Source: TopicValidator, MixAll, PermName.
+"""
+
+from __future__ import annotations
+
+from gantrymq.broker import names
+
+NORMAL, RETRY, DLQ, SYSTEM = "normal", "retry", "dlq", "system"
+PERMS = {6: "read and write", 4: "read", 2: "write", 0: "none"}
+
+
+def kind_of(topic: str) -> str:
+    """``retry`` or ``dlq`` for a topic of a group, ``system`` for RocketMQ's own, else ``normal``."""
+    if topic.startswith(names.RETRY_PREFIX):
+        return RETRY
+    if topic.startswith(names.DLQ_PREFIX):
+        return DLQ
+    is_system = topic in names.SYSTEM_TOPICS or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
+    return SYSTEM if is_system else NORMAL
+
+
+def is_own_group(group: str) -> bool:
+    """Whether a group is an application's, not one of those that exist on every broker."""
+    return group not in names.PREDEFINED_GROUPS and not names.is_system_group(group)
+
+
+def perm_text(perm: int) -> str:
+    """A permission for people: ``read and write``."""
+    return PERMS.get(perm & 6, str(perm))

@@ -1,0 +1,152 @@
+"""The overview of a cluster: brokers, rates and lag now, and the last minutes as charts.
+
+All requests share one look at the cluster, so that many open pages ask the brokers no more often than one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from gantrymq.clock import Clock, SystemClock
+from gantrymq.console.cluster.broker_state import BrokerState, broker_state
+from gantrymq.console.cluster.lag import GroupLag, group_lags
+from gantrymq.console.cluster.names import DLQ, NORMAL, is_own_group, kind_of
+from gantrymq.console.cluster.source import Broker, ClusterSession, ClusterSource
+from gantrymq.console.view import View, get
+from gantrymq.errors import GantrymqError
+
+_LEAST_AGE_S = 0.9
+_COST_SHARE = 5  # a look that took 1 s is used for 5 s
+_MOST_POINTS = 900
+_MOST_GROUPS = 10
+
+
+@dataclass(frozen=True)
+class Look:
+    """The cluster at one time. ``lags`` are sorted by how far they are behind, the largest first."""
+
+    taken_ms: int
+    brokers: tuple[BrokerState, ...]
+    topics: int
+    groups: int
+    dead_letter_topics: int
+    lags: tuple[GroupLag, ...]
+    missing: tuple[tuple[str, str], ...]
+
+    @property
+    def totals(self) -> Mapping[str, float]:
+        """Sums over the brokers that answer."""
+        masters = [one for one in self.brokers if one.broker.is_master]
+        return {
+            "in_tps": sum(one.in_tps or 0 for one in masters),
+            "out_tps": sum(one.out_tps or 0 for one in self.brokers),
+            "in_today": sum(one.in_today or 0 for one in masters),
+            "out_today": sum(one.out_today or 0 for one in self.brokers),
+            "behind": sum(one.behind for one in self.lags),
+            "up": sum(one.is_up for one in self.brokers),
+        }
+
+
+class Watch:
+    """The latest look at a cluster, and the points of the charts. Thread rule: any thread.
+
+    A point is taken only while a page is open. The memory is bounded: 900 points.
+    """
+
+    def __init__(self, source: ClusterSource, clock: Clock | None = None) -> None:
+        self._source, self._clock = source, clock or SystemClock()
+        self._lock = threading.Lock()
+        self._look: Look | None = None
+        self._valid_until_s = 0.0
+        self._points: deque[tuple[float, ...]] = deque(maxlen=_MOST_POINTS)
+
+    def look(self) -> Look:
+        """The cluster as it is, or as it was a moment ago. Raises GantrymqError if no name server answers."""
+        with self._lock:
+            begin_s = self._clock.monotonic_s()
+            if self._look is None or begin_s >= self._valid_until_s:
+                self._look = self._taken()
+                end_s = self._clock.monotonic_s()
+                self._valid_until_s = end_s + max(_LEAST_AGE_S, _COST_SHARE * (end_s - begin_s))
+                totals = self._look.totals
+                self._points.append(
+                    (self._look.taken_ms / 1000, *(totals[name] for name in ("in_tps", "out_tps", "behind")))
+                )
+            return self._look
+
+    def points(self, after_s: float) -> list[tuple[float, ...]]:
+        """(time in seconds, received a second, delivered a second, messages behind), oldest first."""
+        with self._lock:
+            return [point for point in self._points if point[0] > after_s]
+
+    def _taken(self) -> Look:
+        missing: list[tuple[str, str]] = []
+        with self._source.lent(missing) as session:
+            brokers = session.brokers()
+            states = [_state(session, one) for one in brokers]
+            masters = [one.broker for one in states if one.is_up and one.broker.is_master]
+            lags = group_lags(session, masters)
+            groups = {
+                name
+                for _, found in session.each(masters, lambda one: session.admin.subscription_groups(one.address))
+                for name in found
+            }
+            topics = session.admin.topics()
+            ordered = sorted(lags.values(), key=lambda one: (-one.behind, one.group))
+            servers = {name for one in brokers for name in (one.name, one.cluster)}  # each has a topic of its name
+            return Look(
+                taken_ms=self._clock.now_ms(),
+                brokers=tuple(states),
+                topics=sum(kind_of(one) == NORMAL and one not in servers for one in topics),
+                groups=sum(map(is_own_group, groups)),
+                dead_letter_topics=sum(kind_of(one) == DLQ for one in topics),
+                lags=tuple(one for one in ordered if one.queues),
+                missing=tuple(missing),
+            )
+
+
+def _state(session: ClusterSession, broker: Broker) -> BrokerState:
+    try:
+        return broker_state(broker, session.admin.broker_runtime_info(broker.address))
+    except GantrymqError as error:
+        session.note_missing(f"{broker.name} ({broker.address})", error)
+        return BrokerState(broker)
+
+
+class OverviewPages:
+    """The overview, and what it polls."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    def routes(self) -> list[Route]:
+        """The page, its polled part, and the points of the charts."""
+        return [
+            get("/", self.overview),
+            get("/live/overview", self.part),
+            get("/live/rates", self.rates),
+        ]
+
+    def overview(self, view: View) -> Response:
+        """The whole page."""
+        return self._shown(view, "cluster/overview.html.j2")
+
+    def part(self, view: View) -> Response:
+        """The numbers and tables, which htmx polls."""
+        return self._shown(view, "cluster/overview_part.html.j2")
+
+    def rates(self, view: View) -> Response:
+        """The points of the charts since ``after`` (seconds) as JSON."""
+        self._watch.look()
+        return JSONResponse({"points": self._watch.points(view.number("after", 0))})
+
+    def _shown(self, view: View, template: str) -> Response:
+        look = self._watch.look()
+        view.missing.extend(look.missing)
+        return view.page(template, look=look, totals=look.totals, lags=look.lags[:_MOST_GROUPS])

@@ -1,0 +1,158 @@
+"""The connection of the pages to a cluster: clients that are lent to one request at a time.
+
+A request that needs all brokers gets the answers of those that answer. The others are named on its page.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
+
+from gantrymq.client.admin.admin_client import AdminClient
+from gantrymq.client.pull_client import PullClient
+from gantrymq.client.settings import ClientConfig
+from gantrymq.console.failures import failure_text
+from gantrymq.console.view import View
+from gantrymq.errors import GantrymqError, MQClientError
+from gantrymq.remoting.bodies.route import MASTER_ID
+
+T = TypeVar("T")
+
+_MOST_IDLE = 4
+
+
+class Broker(NamedTuple):
+    """A broker of the cluster. ``broker_id`` 0 is a master."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+
+    @property
+    def is_master(self) -> bool:
+        """Whether it accepts changes."""
+        return self.broker_id == MASTER_ID
+
+    @property
+    def role(self) -> str:
+        """``master``, or ``slave`` with its number."""
+        return "master" if self.is_master else f"slave {self.broker_id}"
+
+
+class ClusterSession:
+    """The clients of one request. ``missing`` collects (server, error text) of the servers that do not answer.
+
+    Thread rule: the request's thread.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self.missing: list[tuple[str, str]] = []
+        self.admin = AdminClient(config)
+        self.admin.when_missing = self.note_missing
+        self.pull = PullClient(config, attempts=1)
+        self._brokers: list[Broker] | None = None
+
+    def begin(self, missing: list[tuple[str, str]]) -> None:
+        """Begin another request, which collects what is missing in ``missing``."""
+        self.missing, self._brokers = missing, None
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.admin.close()
+        self.pull.close()
+
+    def note_missing(self, name: str, error: GantrymqError) -> None:
+        """Name a server without an answer on the page, once."""
+        if all(name != other for other, _ in self.missing):
+            self.missing.append((name, failure_text(error)))
+
+    def brokers(self) -> list[Broker]:
+        """All brokers that are registered, by cluster, name and number."""
+        if self._brokers is None:
+            info = self.admin.cluster_info()
+            self._brokers = [
+                Broker(data.cluster or cluster, data.broker_name, number, address)
+                for cluster, names in sorted(info.cluster_addr_table.items())
+                for name in sorted(names)
+                for data in [info.broker_addr_table.get(name)]
+                if data is not None
+                for number, address in sorted(data.broker_addrs.items())
+            ]
+        return self._brokers
+
+    def masters(self) -> list[Broker]:
+        """The brokers that accept changes."""
+        return [one for one in self.brokers() if one.is_master]
+
+    def broker(self, name: str, number: int = MASTER_ID) -> Broker:
+        """One broker. Raises MQClientError if it is not registered."""
+        for one in self.brokers():
+            if (one.name, one.broker_id) == (name, number):
+                return one
+        raise MQClientError(f"There is no broker {name} with the number {number}.")
+
+    def each(self, brokers: Iterable[Broker], call: Callable[[Broker], T]) -> list[tuple[Broker, T]]:
+        """The result of ``call`` for each broker that answers. Raises the first error if no broker does."""
+        answers, failures = list[tuple[Broker, T]](), list[GantrymqError]()
+        for one in brokers:
+            try:
+                answers.append((one, call(one)))
+            except GantrymqError as error:
+                failures.append(error)
+                self.note_missing(f"{one.name} ({one.address})", error)
+        if failures and not answers:
+            raise failures[0]
+        return answers
+
+    def optional(self, name: str, call: Callable[[], T]) -> T | None:
+        """The result of ``call``. If it fails, ``name`` is named on the page, and the result is None."""
+        try:
+            return call()
+        except GantrymqError as error:
+            self.note_missing(name, error)
+            return None
+
+
+class ClusterSource:
+    """Lends sessions to requests. Thread rule: any thread."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self._lock = threading.Lock()
+        self._idle: list[ClusterSession] = []
+        self._is_closed = False
+
+    @contextmanager
+    def session(self, view: View) -> Iterator[ClusterSession]:
+        """A session for a page, which shows what is missing."""
+        with self.lent(view.missing) as session:
+            yield session
+
+    @contextmanager
+    def lent(self, missing: list[tuple[str, str]]) -> Iterator[ClusterSession]:
+        """A session that collects in ``missing`` what does not answer."""
+        with self._lock:
+            session = self._idle.pop() if self._idle else None
+        session = session or ClusterSession(self.config)
+        session.begin(missing)
+        try:
+            yield session
+        finally:
+            with self._lock:
+                is_kept = not self._is_closed and len(self._idle) < _MOST_IDLE
+                if is_kept:
+                    self._idle.append(session)
+            if not is_kept:
+                session.close()
+
+    def close(self) -> None:
+        """Close all connections that are not lent."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for session in idle:
+            session.close()

@@ -1,0 +1,207 @@
+"""The frame of the console: who may use it, its headers, its errors, and its start and end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gantrymq import EmbeddedBroker, Message, Producer
+from gantrymq.client.loop_thread import LoopThread
+from gantrymq.clock import ShiftedClock
+from gantrymq.console.security import SESSION_S, Access, is_loopback, own_path
+from gantrymq.console.server import ConsoleServer
+from gantrymq.console.store.site import store_site
+from gantrymq.console.visible import visible, visible_lines
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(console=True) as running:
+        with Producer(running.namesrv) as producer:
+            producer.send(Message("orders", b"hello"))
+        yield running
+
+
+@pytest.fixture(scope="module")
+def page(broker: EmbeddedBroker) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=broker.console, timeout=20) as client:
+        yield client
+
+
+@contextmanager
+def served(access: Access, path: Path) -> Iterator[tuple[str, httpx.Client]]:
+    """A console of a store: the address of its ready line, and a browser without cookies."""
+    loop = LoopThread("console")
+    server = ConsoleServer(store_site(path), access)
+    try:
+        loop.run(server.start())
+        with httpx.Client(base_url=server.url, timeout=20) as client:
+            yield str(server.announcement()["console"]), client
+    finally:
+        loop.close(server.shutdown())
+
+
+def test_the_overview_shows_the_brokers(page: httpx.Client, broker: EmbeddedBroker) -> None:
+    answer = page.get("/")
+    assert answer.status_code == 200
+    assert broker.address in answer.text
+    assert "broker-a" in answer.text
+    part = page.get("/live/overview")
+    assert "<html" not in part.text
+    assert broker.address in part.text
+    [point] = page.get("/live/rates").json()["points"][:1]
+    assert len(point) == 4
+
+
+def test_every_response_has_the_headers_of_a_safe_page(page: httpx.Client) -> None:
+    for path in ("/", "/nowhere", "/live/rates", "/static/console.css"):
+        headers = page.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == ("public, max-age=86400" if path.startswith("/static") else "no-store")
+
+
+def test_pages_have_no_script_and_no_style_of_their_own(page: httpx.Client) -> None:
+    text = page.get("/").text
+    assert not re.search(r"<script(?![^>]*\bsrc=)", text)
+    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", text)
+    addresses = re.findall(r'(?:src|href|action)="([^"]*)"', text)
+    assert addresses
+    assert not [one for one in addresses if not one.startswith(("/", "#"))]
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8580", "127.0.0.1.evil.example", "localhost@evil.example", "", "a b", "x:y"]
+)
+def test_another_host_name_is_refused(page: httpx.Client, host: str) -> None:
+    answer = page.get("/", headers={"host": host})
+    assert answer.status_code == 400
+    assert "broker-a" not in answer.text
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8580", "127.0.0.1", "[::1]:8580", "192.168.1.7:80"])
+def test_addresses_and_localhost_are_accepted(page: httpx.Client, host: str) -> None:
+    assert page.get("/", headers={"host": host}).status_code == 200
+
+
+def test_a_name_that_was_given_is_accepted() -> None:
+    access = Access(host_names=("mq.example.com",))
+    assert access.is_known_host("MQ.example.com")
+    assert not access.is_known_host("mq.example.org")
+
+
+def test_errors_are_pages(page: httpx.Client) -> None:
+    answer = page.get("/nowhere/<script>alert(1)</script>")
+    assert answer.status_code == 404
+    assert "There is no such page" in answer.text
+    assert "<script>alert" not in answer.text
+    assert page.get("/static/../view.py").status_code == 404
+    assert page.get("/static/vendor/LICENSE.htmx").status_code == 404
+
+
+def test_a_stopped_broker_is_told_and_the_console_stays(tmp_path: Path) -> None:
+    with EmbeddedBroker(console=True) as broker, httpx.Client(base_url=broker.console, timeout=20) as client:
+        assert client.get("/").status_code == 200
+        broker.stop()
+        away = client.get("/nowhere")
+        assert away.status_code == 404
+        broker.start()
+        assert client.get("/").status_code == 200
+
+
+# The token
+
+
+def test_without_the_token_there_is_one_page(tmp_path: Path) -> None:
+    with served(Access(token="s3cret-token"), _store(tmp_path)) as (url, client):
+        assert url.endswith("/?token=s3cret-token")
+        refused = client.get("/")
+        assert refused.status_code == 401
+        assert "needs the console&#39;s access token" in refused.text
+        assert str(tmp_path) not in refused.text
+        assert client.get("/static/console.css").status_code == 200
+        assert client.get("/", params={"token": "wrong"}).status_code == 401
+        part = client.get("/", headers={"hx-request": "true"})
+        assert (part.status_code, part.headers["hx-refresh"]) == (401, "true")
+        entered = client.get("/", params={"token": "s3cret-token", "x": "1"})
+        assert (entered.status_code, entered.headers["location"]) == (303, "/?x=1")
+        cookie = entered.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        assert "s3cret" not in cookie
+        assert client.get("/").status_code == 200
+
+
+def test_the_token_can_be_entered(tmp_path: Path) -> None:
+    with served(Access(token="s3cret-token"), _store(tmp_path)) as (_url, client):
+        wrong = client.post("/login", data={"token": "no", "next": "/"})
+        assert wrong.status_code == 401
+        entered = client.post("/login", data={"token": "s3cret-token", "next": "//evil.example/x"})
+        assert (entered.status_code, entered.headers["location"]) == (303, "/evil.example/x")
+        assert client.get("/").status_code == 200
+
+
+def test_a_session_expires_and_ends_with_the_console(tmp_path: Path) -> None:
+    clock = ShiftedClock()
+    access = Access(token="s3cret-token", clock=clock)
+    session = access.new_session()
+    assert access.session_problem(session) is None
+    assert "earlier start" in str(Access(token="s3cret-token").session_problem(session))
+    ends, _, signature = session.partition(".")
+    assert "earlier start" in str(access.session_problem(f"{int(ends) + 1}.{signature}"))
+    clock.advance(SESSION_S * 1000 + 1000)
+    assert access.session_problem(session) == "The session has expired."
+
+
+def test_a_request_of_another_site_is_refused(tmp_path: Path) -> None:
+    with served(Access(token="s3cret-token"), _store(tmp_path)) as (_url, client):
+        for headers in ({"origin": "http://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}):
+            refused = client.post("/login", data={"token": "s3cret-token"}, headers=headers)
+            assert refused.status_code == 403
+            assert "set-cookie" not in refused.headers
+
+
+def test_loopback_is_told_from_other_addresses() -> None:
+    assert [is_loopback(one) for one in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "::", "10.0.0.1")] == [
+        *(True, True, True),
+        *(False, False, False),
+    ]
+    assert [own_path(one) for one in ("/a?b", "//evil", "\\\\evil", "http://evil", "/a\r\nb")] == [
+        *("/a?b", "/evil", "/evil", "/http://evil", "/"),
+    ]
+
+
+# Characters
+
+
+def test_what_has_no_shape_is_made_visible() -> None:
+    assert visible("a\x1b[31mb\x00\x7f\r\n") == "a␛[31mb␀␡␍␊"
+    assert visible("safe\u202etxt.exe\u2066\x9b") == "safe⟨U+202E⟩txt.exe⟨U+2066⟩⟨U+009B⟩"
+    assert visible("\ud800") == "⟨U+D800⟩"
+    assert visible("Ünï 漢字 👩‍👧") == "Ünï 漢字 👩‍👧"
+    assert visible_lines("one\r\ntwo\tx\n\x1b") == "one\ntwo\tx\n␛"
+
+
+# A store
+
+
+def test_the_overview_of_a_store(tmp_path: Path) -> None:
+    with served(Access(), _store(tmp_path)) as (url, client):
+        text = client.get(url).text
+        assert "orders" in text
+        assert "Checkpoint" in text
+
+
+def _store(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    if not path.exists():
+        with EmbeddedBroker(path) as broker, Producer(broker.namesrv) as producer:
+            producer.send(Message("orders", b"hello"))
+    return path
