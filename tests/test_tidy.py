@@ -48,8 +48,9 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "namesrv": {"clock", "config", "fs", "logs", "model", "remoting", "service"},
     "client": {"clock", "config", "format", "kernels", "logs", "model", "remoting", "service"},
     "broker": BELOW_STORE | {"store", "remoting", "logs", "filter"},
+    "grpc": {"client", "clock", "config", "format", "logs", "model", "remoting"},
     "pytest_plugin": {"embedded"},
-    "embedded": BELOW_STORE | {"store", "remoting", "namesrv", "broker", "client", "logs", "console"},
+    "embedded": BELOW_STORE | {"store", "remoting", "namesrv", "broker", "client", "grpc", "logs", "console"},
     "tools": BELOW_STORE | {"store"},
     "page": set(),
     "console": BELOW_STORE | {"store", "tools", "client", "remoting", "logs", "broker"},  # of broker the names alone

@@ -126,6 +126,11 @@ class BrokerServer:
         """``brokerIP1:port``, the address under which the broker registers. Known after the start."""
         return f"{self.config.broker.broker_ip1}:{self.port}"
 
+    @property
+    def access(self) -> AccessControl | None:
+        """Access control; None if it is off. Known after the start."""
+        return self._acl
+
     # Start
 
     async def start(self) -> None:

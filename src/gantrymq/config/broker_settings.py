@@ -128,6 +128,8 @@ class BrokerConfig(RemotingLimits):
     idle_seconds: int = key("serverChannelMaxIdleTimeSeconds", 120, least=1, at_start=True)
     acl_enable: bool = key("aclEnable", False, at_start=True)
     acl_plain_file: str = key("aclPlainFile", "", at_start=True)  # empty: config/plain_acl.yml of the store
+    # A key of RocketMQ's proxy, which is in this process here. 0 takes a free port, -1 means no gRPC.
+    grpc_server_port: int = key("grpcServerPort", -1, least=-1, most=65535, at_start=True)
     # Not RocketMQ's: limits for what sends, heartbeats and pulls create.
     max_topics: int = key("maxTopics", 50_000, least=1)
     max_subscription_groups: int = key("maxSubscriptionGroups", 50_000, least=1)

@@ -36,9 +36,15 @@ class AsyncEmbeddedBroker:
         namesrv_port: int = 0,
         listen_port: int = 0,
         console: bool = False,
+        grpc: bool = False,
     ) -> None:
         self.blocking = EmbeddedBroker(
-            store, settings=settings, namesrv_port=namesrv_port, listen_port=listen_port, console=console
+            store,
+            settings=settings,
+            namesrv_port=namesrv_port,
+            listen_port=listen_port,
+            console=console,
+            grpc=grpc,
         )
 
     @classmethod
@@ -79,6 +85,11 @@ class AsyncEmbeddedBroker:
         return self.blocking.console
 
     @property
+    def grpc(self) -> str:
+        """The address for clients of gRPC."""
+        return self.blocking.grpc
+
+    @property
     def store_path(self) -> Path:
         """The store's directory."""
         return self.blocking.store_path
@@ -113,9 +124,15 @@ class AsyncEmbeddedBroker:
         """Stop the broker, and remove its directory if it is temporary."""
         await _aside(self.blocking.close)
 
-    async def create_topic(self, topic: str, queues: int = 4, *, order: bool = False) -> None:
+    async def create_topic(
+        self, topic: str, queues: int = 4, *, order: bool = False, message_type: str | None = None
+    ) -> None:
         """Create a topic. Returns when it has a route."""
-        await _aside(lambda: self.blocking.create_topic(topic, queues, order=order))
+        await _aside(lambda: self.blocking.create_topic(topic, queues, order=order, message_type=message_type))
+
+    async def create_group(self, group: str, *, order: bool = False, max_retries: int = 16) -> None:
+        """Create a consumer group, or change it."""
+        await _aside(lambda: self.blocking.create_group(group, order=order, max_retries=max_retries))
 
     async def messages(self, topic: str) -> list[StoredMessage]:
         """All messages stored under a topic."""

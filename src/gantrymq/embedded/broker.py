@@ -37,7 +37,16 @@ _LOOK_AGAIN_S = 0.02
 
 
 @checks_arguments(
-    topic=text, queues=number(1, MOST_QUEUES), count=number(0), timeout_s=seconds, order=flag, console=flag
+    topic=text,
+    queues=number(1, MOST_QUEUES),
+    count=number(0),
+    timeout_s=seconds,
+    order=flag,
+    message_type=text,
+    group=text,
+    max_retries=number(-1),
+    console=flag,
+    grpc=flag,
 )
 class EmbeddedBroker:
     """A broker for tests, or as part of a program. Thread rule: any thread.
@@ -46,7 +55,8 @@ class EmbeddedBroker:
     ``settings`` are keys of RocketMQ's broker, store and name server, which override
     :data:`gantrymq.embedded.restartable_broker.DEFAULTS` (raises ConfigError). Port 0 means a free one. ``clock`` is
     the broker's clock: advancing it makes delayed messages due. With ``console`` the web console is served at
-    :attr:`console`; it needs the extra ``console``, and changes nothing.
+    :attr:`console`; it needs the extra ``console``, and changes nothing. With ``grpc`` the broker also answers the
+    clients of RocketMQ 5, which speak gRPC; that needs the extra ``grpc`` (raises ConfigError).
 
     The start returns when the broker has a route. Raises what BrokerServer.start raises: StoreLockedError,
     RemotingError, …
@@ -60,10 +70,11 @@ class EmbeddedBroker:
         namesrv_port: int = 0,
         listen_port: int = 0,
         console: bool = False,
+        grpc: bool = False,
     ) -> None:
         path = Path(store or "")
         self._life = RestartableBroker(
-            path, settings or {}, namesrv_port=namesrv_port, listen_port=listen_port, console=console
+            path, settings or {}, namesrv_port=namesrv_port, listen_port=listen_port, console=console, grpc=grpc
         )
         self._loop: LoopThread | None = None
         self._drops: list[finalize[..., EmbeddedBroker]] = []
@@ -105,6 +116,14 @@ class EmbeddedBroker:
     def console(self) -> str:
         """The address of the web console, from the first start to :meth:`close`."""
         return self._life.console_url
+
+    @property
+    def grpc(self) -> str:
+        """The address for clients of gRPC. Raises RemotingError unless the broker was made with ``grpc=True``."""
+        address = self._life.pair.grpc_address
+        if address is None:
+            raise RemotingError("this embedded broker does not speak gRPC: make it with grpc=True")
+        return address
 
     @property
     def store_path(self) -> Path:
@@ -167,12 +186,23 @@ class EmbeddedBroker:
 
     # Contents
 
-    def create_topic(self, topic: str, queues: int = 4, *, order: bool = False) -> None:
+    def create_topic(
+        self, topic: str, queues: int = 4, *, order: bool = False, message_type: str | None = None
+    ) -> None:
         """Create a topic, or change its number of queues. Returns when it has a route.
 
+        ``message_type`` says what clients of gRPC may send: NORMAL (the default), FIFO, DELAY, TRANSACTION or PRIORITY.
         Raises MQBrokerError, or RemotingError if the broker does not run.
         """
-        self._running().run(self._life.create_topic(topic, queues, order=order))
+        self._running().run(self._life.create_topic(topic, queues, order=order, message_type=message_type))
+
+    def create_group(self, group: str, *, order: bool = False, max_retries: int = 16) -> None:
+        """Create a consumer group, or change it. Groups that are only used need not be created.
+
+        With ``order`` the clients of gRPC get the messages of a message group one after the other. A message that
+        failed ``max_retries`` times again goes to the dead letters. Raises as :meth:`create_topic` does.
+        """
+        self._running().run(self._life.create_group(group, order=order, max_retries=max_retries))
 
     def messages(self, topic: str) -> list[StoredMessage]:
         """All messages stored under a topic, queue by queue in order. Works after :meth:`kill` too.

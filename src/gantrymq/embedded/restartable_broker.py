@@ -20,14 +20,16 @@ from gantrymq.clock import ShiftedClock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.config.properties import parse_assignments
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.embedded.grpc_front import OFF
 from gantrymq.embedded.standalone import Extras, Standalone
 from gantrymq.errors import ConfigError, MQBrokerError, RemotingError, StoreClosedError
 from gantrymq.fs.killable import KillableFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import TIMER_TOPIC
 from gantrymq.namesrv.settings import acts, is_known, read_namesrv_config
+from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 from gantrymq.remoting.bodies.route import PERM_READ, PERM_WRITE
-from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from gantrymq.remoting.headers.topic import CreateTopicRequestHeader
@@ -89,11 +91,21 @@ class RestartableBroker:
     """
 
     def __init__(
-        self, store: Path, settings: Settings, *, namesrv_port: int = 0, listen_port: int = 0, console: bool = False
+        self,
+        store: Path,
+        settings: Settings,
+        *,
+        namesrv_port: int = 0,
+        listen_port: int = 0,
+        console: bool = False,
+        grpc: bool = False,
     ) -> None:
         self.store_path, self.clock = store, BrokerClock(self._settle)
         self._given = _texts(settings)
         self._ports = (namesrv_port, listen_port or int(self._given.get("listenPort", 0)))
+        if grpc:
+            self._given.setdefault("grpcServerPort", "0")
+        self._grpc_port = int(self._given.get("grpcServerPort", OFF))
         self._entries = _texts(DEFAULTS) | self._given
         self._config()
         self._reserved: list[ReservedPorts | socket.socket] = []
@@ -204,7 +216,9 @@ class RestartableBroker:
             while self._reserved:
                 self._reserved.pop().close()
 
-    async def create_topic(self, topic: str, queues: int, *, order: bool = False) -> None:
+    async def create_topic(
+        self, topic: str, queues: int, *, order: bool = False, message_type: str | None = None
+    ) -> None:
         """Create or change a topic. Returns when it has a route. Raises MQBrokerError if the broker refuses."""
         header = CreateTopicRequestHeader(
             topic=topic,
@@ -214,16 +228,24 @@ class RestartableBroker:
             perm=PERM_READ | PERM_WRITE,
             topic_filter_type="SINGLE_TAG",
             order=order,
+            attributes=f"+message.type={message_type}" if message_type else None,
         )
         client, pair = RemotingClient(), self.pair
         try:
-            answer = await client.invoke(pair.broker_address, RemotingCommand.request(header), _TIMEOUT_MS)
-            if answer.code != ResponseCode.SUCCESS:
-                name = ResponseCode(answer.code).name
-                raise MQBrokerError(pair.broker_address, answer.code, name, str(answer.remark))
+            await _accepted(client, pair.broker_address, RemotingCommand.request(header))
             route = GetRouteInfoRequestHeader(topic=topic)
             while (await client.invoke(pair.namesrv_address, RemotingCommand.request(route), _TIMEOUT_MS)).code:
                 await asyncio.sleep(_ASK_AGAIN_S)
+        finally:
+            await client.close()
+
+    async def create_group(self, group: str, *, order: bool, max_retries: int) -> None:
+        """Create or change a consumer group. Raises MQBrokerError if the broker refuses."""
+        config = SubscriptionGroupConfig(group_name=group, consume_message_orderly=order, retry_max_times=max_retries)
+        request = RemotingCommand(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config.encode())
+        client = RemotingClient()
+        try:
+            await _accepted(client, self.pair.broker_address, request)
         finally:
             await client.close()
 
@@ -244,12 +266,28 @@ class RestartableBroker:
             raise
         self._reserved = [broker, namesrv]
         self._ports = (namesrv.getsockname()[1], broker.port)
+        if self._grpc_port != OFF:
+            try:
+                grpc = bind_port(address, self._grpc_port, shared=True)
+            except RemotingError:
+                while self._reserved:
+                    self._reserved.pop().close()
+                raise
+            self._reserved.append(grpc)
+            self._grpc_port = grpc.getsockname()[1]
 
     def _config(self) -> LiveConfig:
         config = LiveConfig()
         config.update(self._entries)
-        config.broker = replace(config.broker, listen_port=self._ports[1])
+        config.broker = replace(config.broker, listen_port=self._ports[1], grpc_server_port=self._grpc_port)
         return config
+
+
+async def _accepted(client: RemotingClient, address: str, request: RemotingCommand) -> None:
+    """Send a request. Raises MQBrokerError if the broker refuses it."""
+    answer = await client.invoke(address, request, _TIMEOUT_MS)
+    if answer.code != ResponseCode.SUCCESS:
+        raise MQBrokerError(address, answer.code, ResponseCode(answer.code).name, str(answer.remark))
 
 
 def _texts(settings: Settings) -> dict[str, str]:

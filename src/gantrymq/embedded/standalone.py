@@ -15,10 +15,12 @@ import ssl
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gantrymq.broker.server import BrokerServer
-from gantrymq.clock import Clock
+from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.embedded.grpc_front import OFF, grpc_front, require_grpc
 from gantrymq.errors import RemotingError
 from gantrymq.fs.api import FileSystem
 from gantrymq.namesrv.server import NamesrvServer
@@ -29,6 +31,9 @@ from gantrymq.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from gantrymq.remoting.transport.client import RemotingClient
 from gantrymq.remoting.transport.tls import TlsServer
 from gantrymq.store.recovery.recovery import Progress
+
+if TYPE_CHECKING:
+    from gantrymq.grpc.server import GrpcServer
 
 NAMESRV_FOLDER = "namesrv"
 _READY_WITHIN_S = 10.0
@@ -58,7 +63,8 @@ class Standalone:
     """A name server and a broker. Construct it, ``start`` it, ``shutdown`` it, all on one event loop.
 
     Without ``namesrv`` there is only the broker, which registers at its ``namesrv_addr``. The name server's files are
-    in ``namesrv/`` of the store, unless its settings give other paths.
+    in ``namesrv/`` of the store, unless its settings give other paths. With a ``grpc_server_port`` the broker speaks
+    gRPC too; that needs the extra ``grpc`` (raises ConfigError).
     """
 
     def __init__(
@@ -68,6 +74,9 @@ class Standalone:
         self.store_path, self.config = Path(store), config
         home = self.store_path / NAMESRV_FOLDER
         self.namesrv: NamesrvServer | None = None
+        self._front: GrpcServer | None = None
+        if config.broker.grpc_server_port != OFF:
+            require_grpc()
         if namesrv is not None:
             self.namesrv = NamesrvServer(
                 namesrv, home=home, others=extras.others, tls=extras.tls, client_tls=extras.client_tls
@@ -100,11 +109,28 @@ class Standalone:
         """The broker's address. Known after the start."""
         return self.broker.address
 
+    @property
+    def grpc_address(self) -> str | None:
+        """The address for clients of gRPC; None without gRPC. Known after the start."""
+        return None if self._front is None else f"{self.config.broker.broker_ip1}:{self._front.port}"
+
     async def start(self) -> None:
         """Start the servers. Returns when the broker has a route. After an error, what was started is stopped.
 
         Raises what BrokerServer.start and NamesrvServer.start raise.
         """
+        await self._start_both()
+        if self.config.broker.grpc_server_port == OFF:
+            return
+        try:
+            front = grpc_front(self.broker, self._extras.clock or SystemClock())
+            await front.start(self.config.broker.bind_address, self.config.broker.grpc_server_port)
+            self._front = front
+        except BaseException:
+            await self.shutdown()
+            raise
+
+    async def _start_both(self) -> None:
         if self.namesrv is None:
             await self.broker.start()
             return
@@ -122,13 +148,17 @@ class Standalone:
             raise
 
     async def shutdown(self) -> None:
-        """Stop the broker, which unregisters, then the name server. A second call has no effect."""
+        """Stop gRPC, the broker, which unregisters, then the name server. A second call has no effect."""
+        if self._front is not None:
+            await self._front.close()
         await self.broker.shutdown()
         if self.namesrv is not None:
             await self.namesrv.shutdown()
 
     async def abandon(self) -> None:
         """End as a killed process ends. The broker's ``fs`` must refuse further writes."""
+        if self._front is not None:
+            await self._front.abandon()
         await self.broker.abandon()
         if self.namesrv is not None:
             await self.namesrv.shutdown()

@@ -258,6 +258,11 @@ class AccessControl:
         """Set the permission of each request code. A code without one is for administrators."""
         self._permissions = permissions
 
+    def secret_of(self, access_key: str) -> str | None:
+        """The secret of an account, for a protocol that signs in another way. None if there is no such account."""
+        account = self._accounts.by_key.get(access_key)
+        return None if account is None else account.secret_key
+
     def refusal(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """The answer that refuses a request, or None if the request is allowed."""
         wrong = self._wrong(self._claim(channel, request))

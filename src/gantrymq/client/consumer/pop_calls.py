@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from gantrymq.client.calls import Call, PullResult, PullStatus, accepted, refusal, success
 from gantrymq.client.consumer.received import ReceivedMessage, received
-from gantrymq.client.consumer.settings import GroupConfig
 from gantrymq.client.records import decode_records
 from gantrymq.errors import RemotingCommandError
 from gantrymq.model.message import PROPERTY_POP_CK
@@ -169,7 +168,21 @@ def _offset(handle: ReceiptHandle) -> int:
     return handle.start_offset if handle.queue_offset is None else handle.queue_offset
 
 
-def popped_messages(popped: PopResult, config: GroupConfig) -> Iterator[ReceivedMessage]:
+class Decoding(Protocol):
+    """Whether bodies are decompressed, and the limit for a decompressed one."""
+
+    @property
+    def decode_decompress_body(self) -> bool:
+        """Whether bodies are decompressed."""
+        ...
+
+    @property
+    def max_decompressed_body_size(self) -> int:
+        """The largest decompressed body, in bytes."""
+        ...
+
+
+def popped_messages(popped: PopResult, config: Decoding) -> Iterator[ReceivedMessage]:
     """The messages of a pop with their receipt handles, under the topic that was popped.
 
     The broker writes the handle of a message of a retry topic into the message. Other handles are made from the

@@ -1,0 +1,53 @@
+"""The gRPC protocol of RocketMQ 5 in front of a broker of this process.
+
+Nothing here loads grpcio before a front is made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gantrymq.broker.server import BrokerServer
+from gantrymq.clock import Clock
+from gantrymq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gantrymq.grpc.server import GrpcServer
+
+OFF = -1  # the value of grpcServerPort without gRPC
+
+
+def require_grpc() -> None:
+    """Raise ConfigError if grpcio or protobuf is not installed."""
+    try:
+        import google.protobuf  # noqa: F401
+        import grpc  # noqa: F401
+    except ModuleNotFoundError as error:
+        allowed = f"-1, unless {error.name} is installed: pip install 'gantrymq[grpc]'"
+        raise ConfigError("grpcServerPort", "a port", allowed) from error
+
+
+def grpc_front(broker: BrokerServer, clock: Clock) -> GrpcServer:
+    """The gRPC server of a broker that has started. Raises ConfigError without the extra ``grpc``."""
+    require_grpc()
+    from gantrymq.grpc.local import LocalBrokers
+    from gantrymq.grpc.server import GrpcServer
+    from gantrymq.grpc.signatures import authenticator
+
+    config, access = broker.config, broker.access
+    brokers = LocalBrokers(
+        broker.dispatcher,
+        cluster=config.broker.broker_cluster_name,
+        name=config.broker.broker_name,
+        address=broker.address,
+        find_topic=broker.topics.get,
+        find_group=broker.groups.table.get,
+        is_guarded=access is not None,
+    )
+    return GrpcServer(
+        brokers,
+        clock,
+        max_body_bytes=lambda: config.store.max_message_size_bytes,
+        authenticate=authenticator(access.secret_of if access is not None else None),
+        advertised_host=config.broker.broker_ip1,
+    )

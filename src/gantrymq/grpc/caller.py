@@ -1,0 +1,66 @@
+"""Who sends a call: what its metadata says, and what the server knows of the connection.
+
+Source: ContextInitPipeline, HeaderInterceptor, GrpcConstants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from gantrymq.grpc.codes import Code
+from gantrymq.grpc.status import CallError
+from gantrymq.remoting.acl import SessionCredentials
+from gantrymq.remoting.codes import VERSION_5_5_0, LanguageCode
+
+MAX_CLIENT_ID = 512  # characters; a broker keeps no longer one
+_LANGUAGES = {"GOLANG": LanguageCode.GO, "DOT_NET": LanguageCode.DOTNET, "CSHARP": LanguageCode.DOTNET}
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The sender of one call, or of a telemetry stream.
+
+    ``address`` is the client's ``ip:port``. ``client_version`` is empty if the client names none. ``credentials`` are
+    those with which the call was signed, None for an unsigned one.
+    """
+
+    client_id: str
+    language: LanguageCode
+    client_version: str
+    address: str
+    credentials: SessionCredentials | None = None
+    version: int = field(default=VERSION_5_5_0)
+
+
+def read_caller(context: Any, metadata: dict[str, str], credentials: SessionCredentials | None) -> Caller:
+    """The sender of a call. Raises CallError without a client id."""
+    client_id = metadata.get("x-mq-client-id", "")
+    if not client_id.strip():
+        raise CallError(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
+    if len(client_id) > MAX_CLIENT_ID:
+        raise CallError(Code.CLIENT_ID_REQUIRED, f"client id cannot have more than {MAX_CLIENT_ID} characters")
+    return Caller(
+        client_id,
+        _language(metadata.get("x-mq-language", "")),
+        metadata.get("x-mq-client-version", ""),
+        _address(context.peer()),
+        credentials,
+    )
+
+
+def metadata_of(context: Any) -> dict[str, str]:
+    """The texts in a call's metadata; of a name that comes twice, the last value."""
+    return {name: value for name, value in context.invocation_metadata() or () if isinstance(value, str)}
+
+
+def _language(name: str) -> LanguageCode:
+    found = _LANGUAGES.get(name.upper()) or LanguageCode.__members__.get(name.upper())
+    return LanguageCode.OTHER if found is None else found
+
+
+def _address(peer: str) -> str:
+    """``ip:port`` of gRPC's name for the other end, such as ``ipv4:127.0.0.1:1234`` or ``ipv6:%5B::1%5D:1234``."""
+    scheme, _, address = peer.partition(":")
+    return unquote(address) if scheme in ("ipv4", "ipv6") else "127.0.0.1:0"

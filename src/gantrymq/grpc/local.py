@@ -1,0 +1,222 @@
+"""A broker of the same process: requests go to its dispatcher, without a socket.
+
+Each request has a channel of its own, which ends with it, so that a client that goes away takes along only the request
+that waits for it. Each client has one more, on which it is a member of its groups, and which takes the broker's own
+requests (checks of transactions, of messages, of threads).
+
+Source: LocalMessageService, LocalMetadataService, LocalTopicRouteService, InvocationChannel, SimpleChannel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import cast
+
+from gantrymq.errors import RemotingConnectError, RemotingTimeoutError
+from gantrymq.grpc.brokers import FromBroker, TopicRoute
+from gantrymq.grpc.caller import Caller
+from gantrymq.grpc.codes import Code
+from gantrymq.grpc.status import CallError
+from gantrymq.remoting.bodies.client import HeartbeatData
+from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
+from gantrymq.remoting.bodies.route import MASTER_ID, BrokerData, QueueData
+from gantrymq.remoting.bodies.topic import TopicConfig
+from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.command import FRAME_HEAD, ONEWAY_FLAG, RemotingCommand, decode_command
+from gantrymq.remoting.headers.topic import GetTopicConfigRequestHeader
+from gantrymq.remoting.transport.channel import Channel, ChannelHandler
+
+_opaques = count(1)
+
+
+class InProcessChannel:
+    """The part of a Channel that a broker's processors use. What they send arrives here as commands.
+
+    ``from_broker`` takes the broker's own requests; without it they are dropped. Thread rule: the event loop's thread.
+    """
+
+    __slots__ = ("_from_broker", "_tasks", "_unread_bytes", "address", "is_closed", "on_abort", "waiting")
+
+    def __init__(
+        self,
+        address: str,
+        from_broker: FromBroker | None = None,
+        unread_bytes: Callable[[], int] = lambda: 0,
+        on_abort: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.address, self.is_closed, self.on_abort = address, False, on_abort
+        self.waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._from_broker, self._unread_bytes = from_broker, unread_bytes
+        self._tasks: set[asyncio.Future[RemotingCommand | None]] = set()
+
+    @property
+    def unread_bytes(self) -> int:
+        """How much the client has not read."""
+        return self._unread_bytes()
+
+    # For the broker's processors
+
+    def send(self, command: RemotingCommand) -> None:
+        """Take a response."""
+        waiter = self.waiting.pop(command.opaque, None)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(command)
+
+    def send_bytes(self, frames: Sequence[bytes]) -> None:
+        """Take a response that is encoded, in one or more pieces. The body may be in pieces of its own."""
+        head = frames[0]
+        _, word = FRAME_HEAD.unpack_from(head)
+        body_at = FRAME_HEAD.size + (word & 0xFFFFFF)
+        header, rest = bytes(head[FRAME_HEAD.size : body_at]), head[body_at:]
+        body = b"".join((rest, *frames[1:])) if len(frames) > 1 else bytes(rest)
+        self.send(decode_command(word >> 24, header, body))
+
+    def invoke_oneway(self, command: RemotingCommand) -> None:
+        """Take a one-way request of the broker."""
+        command.flag |= ONEWAY_FLAG
+        self._begin(command)
+
+    def invoke(self, command: RemotingCommand, timeout_ms: int) -> asyncio.Future[RemotingCommand]:
+        """Take a request of the broker. The future gets the client's answer, or RemotingTimeoutError."""
+        return asyncio.ensure_future(self._answered(command, timeout_ms))
+
+    async def writable(self) -> None:
+        """Return at once: a response goes to the call that waits for it."""
+
+    def begin_answer(self, request_bytes: int) -> None:
+        """Do nothing: one call has one request."""
+
+    def end_answer(self, request_bytes: int) -> None:
+        """Do nothing."""
+
+    def abort(self) -> None:
+        """Close at the broker's wish."""
+        self.is_closed = True
+        self.on_abort()
+
+    async def _answered(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        if self._from_broker is None:
+            raise RemotingConnectError(self.address, "the client has no telemetry stream")
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                answer = await self._from_broker(command)
+        except TimeoutError as error:
+            raise RemotingTimeoutError(self.address, timeout_ms) from error
+        if answer is None:
+            raise RemotingConnectError(self.address, "the client does not answer this request")
+        return answer
+
+    def _begin(self, command: RemotingCommand) -> None:
+        if self._from_broker is not None:
+            task = asyncio.ensure_future(self._from_broker(command))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+
+class _LocalExchange:
+    """One request. ``withdraw`` closes its channel, so that the broker forgets a pop that waits."""
+
+    __slots__ = ("_channel", "_handler", "response")
+
+    def __init__(self, handler: ChannelHandler, channel: InProcessChannel, command: RemotingCommand) -> None:
+        self._handler, self._channel = handler, channel
+        self.response: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+        command.opaque = next(_opaques)
+        channel.waiting[command.opaque] = self.response
+        handler.requests(cast(Channel, channel), [command])
+
+    def withdraw(self) -> None:
+        self._channel.is_closed = True
+        self._handler.closed(cast(Channel, self._channel), None)
+
+
+class _LocalLink:
+    """The membership of a client."""
+
+    def __init__(self, handler: ChannelHandler, channel: InProcessChannel) -> None:
+        self._handler, self._channel = handler, channel
+
+    async def heart_beat(self, caller: Caller, data: HeartbeatData) -> RemotingCommand:
+        command = RemotingCommand(
+            RequestCode.HEART_BEAT, body=data.encode(), language=caller.language, version=caller.version
+        )
+        _sign(caller, command)
+        return await _LocalExchange(self._handler, self._channel, command).response
+
+    def close(self) -> None:
+        if not self._channel.is_closed:
+            self._channel.is_closed = True
+            self._handler.closed(cast(Channel, self._channel), None)
+
+
+class LocalBrokers:
+    """The broker ``name`` with the address ``address`` and the dispatcher ``handler``.
+
+    ``find_topic`` and ``find_group`` look into its tables. With ``is_guarded`` the broker has access control, so a
+    lookup of a topic is a request, too.
+    """
+
+    def __init__(
+        self,
+        handler: ChannelHandler,
+        *,
+        cluster: str,
+        name: str,
+        address: str,
+        find_topic: Callable[[str], TopicConfig | None],
+        find_group: Callable[[str], SubscriptionGroupConfig | None],
+        is_guarded: bool,
+    ) -> None:
+        self._handler, self._name = handler, name
+        self._find_topic, self._find_group, self._is_guarded = find_topic, find_group, is_guarded
+        self._brokers = [BrokerData(cluster=cluster, broker_name=name, broker_addrs={MASTER_ID: address})]
+
+    async def route(self, caller: Caller, topic: str) -> TopicRoute | None:
+        """The route of a topic: this broker."""
+        found = await self.topic(caller, topic)
+        if found is None:
+            return None
+        queues = QueueData(
+            broker_name=self._name,
+            read_queue_nums=found.read_queue_nums,
+            write_queue_nums=found.write_queue_nums,
+            perm=found.perm,
+            topic_sys_flag=found.topic_sys_flag,
+        )
+        return TopicRoute([queues], self._brokers)
+
+    async def topic(self, caller: Caller, name: str) -> TopicConfig | None:
+        """The configuration of a topic."""
+        found = self._find_topic(name)
+        if found is not None and self._is_guarded:
+            asked = RemotingCommand.request(GetTopicConfigRequestHeader(topic=name))
+            response = await self.begin(caller, self._name, asked, 0).response
+            if response.code != ResponseCode.SUCCESS:
+                raise CallError(Code.FORBIDDEN, response.remark or "")
+        return found
+
+    async def group(self, caller: Caller, name: str) -> SubscriptionGroupConfig | None:
+        """The configuration of a consumer group."""
+        return self._find_group(name)
+
+    def begin(self, caller: Caller, broker_name: str, command: RemotingCommand, timeout_ms: int) -> _LocalExchange:
+        """Hand a request to the broker's processors. The call's own deadline limits the wait."""
+        if broker_name != self._name:
+            raise CallError(Code.BAD_REQUEST, f"cannot find broker {broker_name[:128]}")
+        command.language, command.version = caller.language, caller.version
+        _sign(caller, command)
+        return _LocalExchange(self._handler, InProcessChannel(caller.address), command)
+
+    def link(self, caller: Caller, from_broker: FromBroker, unread_bytes: Callable[[], int]) -> _LocalLink:
+        """Open a membership of a client."""
+        channel = InProcessChannel(caller.address, from_broker, unread_bytes)
+        return _LocalLink(self._handler, channel)
+
+
+def _sign(caller: Caller, command: RemotingCommand) -> None:
+    """Sign a request as its client would over remoting: access control verifies it and checks the permissions."""
+    if caller.credentials is not None:
+        command.ext_fields.update(command.fields())  # access control reads the fields as texts
+        caller.credentials.sign(command)

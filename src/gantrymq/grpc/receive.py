@@ -1,0 +1,276 @@
+"""ReceiveMessage: a stream of messages for a consumer, which waits for them if there are none.
+
+Two kinds of messages never reach the client. A message whose tag only has the same hash as a subscribed tag is
+acknowledged. A message that was delivered too often is moved to the dead letters.
+
+If the client goes away while its messages are on their way, they become visible again one second later.
+
+Source: ReceiveMessageActivity, ReceiveMessageResponseStreamWriter, ConsumerProcessor (popMessage), LocalMessageService.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from gantrymq.client.consumer.pop_calls import INIT_MAX, MOST_POPPED, PopResult, PopTarget, popped_messages
+from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.clock import Clock
+from gantrymq.errors import GantrymqError
+from gantrymq.grpc import limits
+from gantrymq.grpc.brokers import Brokers, Exchange, TopicRoute
+from gantrymq.grpc.caller import Caller
+from gantrymq.grpc.clients import Client, Clients, build_filter
+from gantrymq.grpc.codes import Code
+from gantrymq.grpc.convert import to_message
+from gantrymq.grpc.handles import Handle
+from gantrymq.grpc.messages import ReceiveMessageResponse, set_ms, to_ms
+from gantrymq.grpc.popped import PoppedMessages
+from gantrymq.grpc.renewal import Renewals
+from gantrymq.grpc.route import find_route
+from gantrymq.grpc.settings import merged_settings, settings_of_group
+from gantrymq.grpc.status import CallError, refused, status
+from gantrymq.grpc.validation import require_group, require_invisible_time, require_topic
+from gantrymq.logs import get_logger
+from gantrymq.model.receipt_handle import parse_receipt_handle
+from gantrymq.remoting.bodies.client import SubscriptionData
+from gantrymq.remoting.bodies.route import MASTER_ID
+from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
+
+_ALL_QUEUES = -1
+_NO_MESSAGES = (ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND)
+_ILLEGAL_POLLING_TIME_SINCE = "5.0.3"
+_NO_TIME = "The deadline time remaining is not enough for polling, please check network condition"
+_ENDLESS_MS = 1 << 40
+
+log = get_logger("gantrymq.grpc")
+
+
+@dataclass(frozen=True, slots=True)
+class _AsStored:
+    """Bodies are delivered as they are stored: the client decompresses them."""
+
+    decode_decompress_body: bool = False
+    max_decompressed_body_size: int = 0
+
+
+class _Asked(NamedTuple):
+    """A receive that has been checked."""
+
+    client: Client
+    caller: Caller
+    group: str
+    topic: str
+    wanted: SubscriptionData
+    invisible_ms: int
+    polling_ms: int
+    max_attempts: int
+    in_order: bool
+    renews: bool
+
+
+class ReceiveMessage:
+    """Answers receives. Thread rule: the event loop's thread."""
+
+    def __init__(
+        self, brokers: Brokers, clock: Clock, clients: Clients, popped: PoppedMessages, renewals: Renewals
+    ) -> None:
+        self._brokers, self._clock, self._clients = brokers, clock, clients
+        self._popped, self._renewals = popped, renewals
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = 0
+
+    async def receive(self, caller: Caller, request: Any, remaining_s: float | None) -> AsyncIterator[Any]:
+        """The responses to a ReceiveMessageRequest. ``remaining_s`` is the time until the call's deadline."""
+        asked = await self._check(caller, request, remaining_s)
+        exchange, broker_name = await self._begin(asked, request)
+        try:
+            response = await asyncio.shield(exchange.response)
+        except asyncio.CancelledError:
+            exchange.withdraw()
+            exchange.response.add_done_callback(partial(self._give_back, asked, broker_name))
+            raise
+        messages = self._messages(asked, response, broker_name)
+        if messages is None:
+            code, text = Code.MESSAGE_NOT_FOUND, "no new message"
+            if response.code == ResponseCode.POLLING_FULL:
+                code, text = Code.TOO_MANY_REQUESTS, "polling full"
+            yield ReceiveMessageResponse(status=status(code, text))
+        elif not messages:
+            yield ReceiveMessageResponse(status=status(Code.MESSAGE_NOT_FOUND, "no match message"))
+        else:
+            async for one in self._deliver(asked, messages):
+                yield one
+        yield self.end()
+
+    def end(self) -> Any:
+        """The last response of a stream: the time."""
+        last = ReceiveMessageResponse()
+        set_ms(last.delivery_timestamp, self._clock.now_ms())
+        return last
+
+    async def drain(self) -> None:
+        """Wait for what is under way."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # The request
+
+    async def _check(self, caller: Caller, request: Any, remaining_s: float | None) -> _Asked:
+        client = await self._clients.with_settings(caller)
+        topic, group = require_topic(request.message_queue.topic.name), require_group(request.group.name)
+        config = await self._brokers.group(caller, group)
+        settings = settings_of_group(config) if client.kept is None else merged_settings(client.kept, config, 0)
+        polling_ms = _polling_ms(request, settings, caller, remaining_s)
+        invisible_ms = limits.DEFAULT_INVISIBLE_MS
+        if not request.auto_renew:
+            invisible_ms = require_invisible_time(to_ms(request.invisible_duration), limits.MIN_RECEIVE_INVISIBLE_MS)
+        return _Asked(
+            client=client,
+            caller=caller,
+            group=group,
+            topic=topic,
+            wanted=build_filter(topic, request.filter_expression, self._clock.now_ms()),
+            invisible_ms=invisible_ms,
+            polling_ms=polling_ms,
+            max_attempts=settings.backoff_policy.max_attempts,
+            in_order=settings.subscription.fifo,
+            renews=request.auto_renew,
+        )
+
+    async def _begin(self, asked: _Asked, request: Any) -> tuple[Exchange, str]:
+        route = await find_route(self._brokers, asked.caller, asked.topic)
+        broker_name = self._broker(route, request.message_queue.broker.name)
+        header = PopMessageRequestHeader(
+            consumer_group=asked.group,
+            topic=asked.topic,
+            queue_id=_ALL_QUEUES,
+            max_msg_nums=min(request.batch_size, MOST_POPPED),
+            invisible_time=asked.invisible_ms,
+            poll_time=asked.polling_ms,
+            init_mode=INIT_MAX,
+            exp_type=asked.wanted.expression_type,
+            exp=asked.wanted.sub_string,
+            order=asked.in_order,
+            attempt_id=request.attempt_id if request.HasField("attempt_id") else None,
+            bname=broker_name,
+        )
+        timeout_ms = asked.polling_ms + limits.REQUEST_TIMEOUT_MS
+        command = RemotingCommand.request(header)
+        return self._brokers.begin(asked.caller, broker_name, command, timeout_ms), broker_name
+
+    def _broker(self, route: TopicRoute, wanted: str) -> str:
+        """The broker that the client asks for, or one in turn if that has no readable queue."""
+        masters = {broker.broker_name for broker in route.brokers if MASTER_ID in broker.broker_addrs}
+        readable = sorted(
+            one.broker_name
+            for one in route.queues
+            if one.is_readable and one.read_queue_nums > 0 and one.broker_name in masters
+        )
+        if not readable:
+            raise CallError(Code.FORBIDDEN, "no readable queue")
+        self._turns += 1
+        return wanted if wanted in readable else readable[self._turns % len(readable)]
+
+    # The messages
+
+    def _messages(
+        self, asked: _Asked, response: RemotingCommand, broker_name: str
+    ) -> list[tuple[ReceivedMessage, Handle]] | None:
+        """The messages for the client. None if the broker has none."""
+        if response.code in (*_NO_MESSAGES, ResponseCode.POLLING_FULL):
+            return None
+        kept = []
+        tags = frozenset(asked.wanted.tags_set)
+        for message, handle in _popped(asked, response, broker_name):
+            if tags and message.tags not in tags:
+                self._start(self._settle(asked, message, handle, is_dead=False))
+            elif message.reconsume_times >= asked.max_attempts:
+                self._start(self._settle(asked, message, handle, is_dead=True))
+            else:
+                kept.append((message, handle))
+        return kept
+
+    async def _deliver(self, asked: _Asked, messages: list[tuple[ReceivedMessage, Handle]]) -> AsyncIterator[Any]:
+        """The responses for found messages. Those that the client does not get become visible soon."""
+        sent = 0
+        try:
+            yield ReceiveMessageResponse(status=status(Code.OK))
+            now_ms = self._clock.now_ms()
+            for message, handle in messages:
+                if asked.renews:
+                    self._renewals.add(
+                        asked.client, asked.group, message.msg_id, asked.topic, handle, message.reconsume_times
+                    )
+                yield ReceiveMessageResponse(message=to_message(message, now_ms, str(handle)))
+                sent += 1
+        finally:
+            if sent < len(messages):  # the stream has broken
+                self._nack(asked, messages[sent:])
+
+    def _nack(self, asked: _Asked, messages: Iterable[tuple[ReceivedMessage, Handle]]) -> None:
+        for message, handle in messages:
+            newest = self._renewals.take(asked.client, asked.group, message.msg_id, handle)
+            self._start(self._hide(asked, newest))
+
+    def _give_back(self, asked: _Asked, broker_name: str, future: asyncio.Future[RemotingCommand]) -> None:
+        """Let messages become visible that were popped for a client that has gone."""
+        if future.cancelled() or future.exception() is not None or future.result().code != ResponseCode.SUCCESS:
+            return
+        self._nack(asked, list(_popped(asked, future.result(), broker_name)))
+
+    async def _hide(self, asked: _Asked, handle: Handle) -> None:
+        hidden_ms = limits.NACK_INVISIBLE_MS
+        await self._popped.hide(asked.caller, handle, asked.group, asked.topic, hidden_ms, suspend=True)
+
+    async def _settle(self, asked: _Asked, message: ReceivedMessage, handle: Handle, *, is_dead: bool) -> None:
+        """Acknowledge a message that never reaches the client, or move it to the dead letters."""
+        caller, group, topic = asked.caller, asked.group, asked.topic
+        if is_dead:
+            await self._popped.to_dead_letters(caller, handle, group, topic, message.msg_id)
+        else:
+            await self._popped.ack(caller, handle, group, topic)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(_logged(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _logged(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except GantrymqError as error:
+        log.warning("a received message was not settled", reason=str(error))
+
+
+def _popped(asked: _Asked, response: RemotingCommand, broker_name: str) -> Iterable[tuple[ReceivedMessage, Handle]]:
+    """All messages of a pop with their handles. Raises CallError if the broker refused it."""
+    if response.code != ResponseCode.SUCCESS:
+        raise refused(response)
+    result = PopResult(
+        PopTarget(asked.topic, broker_name), response.read(PopMessageResponseHeader), bytes(response.body)
+    )
+    for message in popped_messages(result, _AsStored()):
+        yield message, Handle(parse_receipt_handle(message.receipt_handle), message.phy_offset)
+
+
+def _polling_ms(request: Any, settings: Any, caller: Caller, remaining_s: float | None) -> int:
+    """How long the broker waits for messages, in ms. Raises CallError if the call's deadline is too near."""
+    remaining_ms = _ENDLESS_MS if remaining_s is None else int(remaining_s * 1000)
+    if request.HasField("long_polling_timeout"):
+        polling_ms = to_ms(request.long_polling_timeout)
+    else:
+        polling_ms = remaining_ms - to_ms(settings.request_timeout) // 2
+    polling_ms = min(max(polling_ms, limits.MIN_POLLING_MS), limits.MAX_POLLING_MS)
+    if polling_ms <= remaining_ms:
+        return polling_ms
+    if remaining_ms >= limits.MIN_POLLING_MS:
+        return remaining_ms
+    is_old = not caller.client_version or caller.client_version < _ILLEGAL_POLLING_TIME_SINCE
+    raise CallError(Code.BAD_REQUEST if is_old else Code.ILLEGAL_POLLING_TIME, _NO_TIME)

@@ -1,0 +1,198 @@
+"""The gRPC server: the table of calls, who sends them, and what happens to errors.
+
+    server = GrpcServer(brokers, clock, max_body_bytes=lambda: 4 << 20)
+    await server.start("127.0.0.1", 8081)
+    print(server.port)
+    await server.close()
+
+PullMessage, UpdateOffset, GetOffset, QueryOffset and SyncLiteSubscription are UNIMPLEMENTED. RocketMQ's proxy does not
+implement the first four either.
+
+Source: GrpcMessagingApplication, GrpcServer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from gantrymq.clock import Clock
+from gantrymq.errors import RemotingError
+from gantrymq.grpc import limits, messages
+from gantrymq.grpc.acks import SettleMessages
+from gantrymq.grpc.brokers import Brokers
+from gantrymq.grpc.caller import Caller, metadata_of, read_caller
+from gantrymq.grpc.clients import Client, Clients
+from gantrymq.grpc.codes import Code
+from gantrymq.grpc.popped import PoppedMessages
+from gantrymq.grpc.recall import RecallMessage
+from gantrymq.grpc.receive import ReceiveMessage
+from gantrymq.grpc.renewal import Renewals
+from gantrymq.grpc.route import Routes
+from gantrymq.grpc.send import SendMessage
+from gantrymq.grpc.status import CallError, status_of_error
+from gantrymq.grpc.telemetry import BrokerRequests, Nonces, Telemetry
+from gantrymq.grpc.transactions import Transactions
+from gantrymq.logs import get_logger
+from gantrymq.remoting.acl import SessionCredentials
+
+Call = Callable[[Caller, Any], Awaitable[Any]]
+# Returns the credentials of a call's metadata, None for an unsigned call. Raises CallError for a wrong signature.
+Authenticate = Callable[[dict[str, str]], SessionCredentials | None]
+
+_EXPIRE_PERIOD_S = 5.0
+_OPTIONS = (
+    ("grpc.max_receive_message_length", limits.MAX_INBOUND_BYTES),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.so_reuseport", 0),  # a second server on the port is an error
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+)
+
+log = get_logger("gantrymq.grpc")
+
+
+class GrpcServer:
+    """Serves RocketMQ's MessagingService for ``brokers``. Construct, ``start`` and ``close`` it on one event loop.
+
+    ``max_body_bytes`` returns the limit for a message's body. ``authenticate`` reads the signature of a call.
+    ``advertised_host`` is the host for clients that do not say which address they used.
+    """
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        clock: Clock,
+        *,
+        max_body_bytes: Callable[[], int],
+        authenticate: Authenticate = lambda _: None,
+        advertised_host: str = "127.0.0.1",
+    ) -> None:
+        self._authenticate, self._host, self.port = authenticate, advertised_host, 0
+        transactions, nonces, popped = Transactions(brokers, clock), Nonces(), PoppedMessages(brokers, clock)
+        self._transactions = transactions
+        self._renewals = renewals = Renewals(brokers, popped, clock)
+        requests = BrokerRequests(clock, transactions, nonces)
+        self._clients = clients = Clients(brokers, clock, requests.answer, self._left)
+        self._receives = ReceiveMessage(brokers, clock, clients, popped, renewals)
+        self._telemetry = telemetry = Telemetry(brokers, clock, clients, nonces, max_body_bytes)
+        routes, settles = (
+            Routes(brokers, lambda: f"{self._host}:{self.port}"),
+            SettleMessages(clients, popped, renewals),
+        )
+        self._calls: dict[str, Call] = {
+            "QueryRoute": routes.query_route,
+            "QueryAssignment": routes.query_assignment,
+            "Heartbeat": telemetry.heartbeat,
+            "NotifyClientTermination": telemetry.terminated,
+            "SendMessage": SendMessage(brokers, clock, transactions, max_body_bytes).send,
+            "RecallMessage": RecallMessage(brokers).recall,
+            "EndTransaction": transactions.end,
+            "AckMessage": settles.ack,
+            "ChangeInvisibleDuration": settles.change_invisible_duration,
+            "ForwardMessageToDeadLetterQueue": settles.forward_to_dead_letters,
+        }
+        self._server: grpc.aio.Server | None = None
+        self._chores: asyncio.Task[None] | None = None
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen; port 0 takes a free one. Raises RemotingError if the port is in use."""
+        self._server = server = grpc.aio.server(options=_OPTIONS)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(messages.SERVICE, self._handlers()),))
+        shown = f"[{host}]" if ":" in host else host
+        try:
+            self.port = server.add_insecure_port(f"{shown}:{port}")
+        except RuntimeError as error:
+            raise RemotingError(f"cannot listen on {shown}:{port}: {error}") from error
+        await server.start()
+        self._chores = asyncio.ensure_future(self._look_after())
+
+    async def close(self) -> None:
+        """End all calls and streams, and let unsettled messages of clients become visible. Idempotent."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        if self._chores is not None:
+            self._chores.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._chores
+        await server.stop(0)
+        self._clients.close()
+        await self._renewals.drain()
+        await self._receives.drain()
+
+    async def abandon(self) -> None:
+        """End as a killed process ends: connections break, no broker is told."""
+        server, self._server = self._server, None
+        if server is not None:
+            if self._chores is not None:
+                self._chores.cancel()
+            await server.stop(0)
+
+    async def _look_after(self) -> None:
+        while True:
+            await asyncio.sleep(_EXPIRE_PERIOD_S)
+            self._clients.expire()
+            self._transactions.expire()
+            self._renewals.renew()
+
+    def _left(self, client: Client) -> None:
+        self._renewals.left(client)
+
+    # Calls
+
+    def _handlers(self) -> dict[str, Any]:
+        handlers = {name: self._unary(name, call) for name, call in self._calls.items()}
+        handlers["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(
+            self._receive,
+            request_deserializer=messages.ReceiveMessageRequest.FromString,
+            response_serializer=messages.ReceiveMessageResponse.SerializeToString,
+        )
+        handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(
+            self._stream,
+            request_deserializer=messages.TelemetryCommand.FromString,
+            response_serializer=messages.TelemetryCommand.SerializeToString,
+        )
+        return handlers
+
+    def _unary(self, name: str, call: Call) -> Any:
+        request_type, response_type = messages.types_of(name)
+
+        async def answer(request: Any, context: Any) -> Any:
+            try:
+                return await call(self._caller(context), request)
+            except Exception as error:
+                return response_type(status=status_of_error(error))
+
+        return grpc.unary_unary_rpc_method_handler(
+            answer,
+            request_deserializer=request_type.FromString,
+            response_serializer=response_type.SerializeToString,
+        )
+
+    async def _receive(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        try:
+            caller = self._caller(context)
+            async for response in self._receives.receive(caller, request, context.time_remaining()):
+                yield response
+        except Exception as error:
+            yield messages.ReceiveMessageResponse(status=status_of_error(error))
+            yield self._receives.end()
+
+    async def _stream(self, commands: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        try:
+            async for command in self._telemetry.stream(self._caller(context), commands):
+                yield command
+        except CallError as error:
+            is_client = Code.BAD_REQUEST <= error.code < Code.INTERNAL_ERROR
+            code = grpc.StatusCode.INVALID_ARGUMENT if is_client else grpc.StatusCode.INTERNAL
+            await context.abort(code, f"process client telemetryCommand failed. {error.message}")
+
+    def _caller(self, context: Any) -> Caller:
+        metadata = metadata_of(context)
+        return read_caller(context, metadata, self._authenticate(metadata))

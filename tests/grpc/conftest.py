@@ -1,0 +1,16 @@
+"""One broker with gRPC for all tests of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from gantrymq.embedded.broker import EmbeddedBroker
+
+
+@pytest.fixture(scope="package")
+def broker() -> Iterator[EmbeddedBroker]:
+    settings = {"enablePropertyFilter": True, "recallMessageEnable": True, "transactionCheckInterval": 1_000}
+    with EmbeddedBroker(settings=settings, grpc=True) as running:
+        yield running
