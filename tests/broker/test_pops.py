@@ -37,6 +37,7 @@ from gantrymq.model.receipt_handle import (
     parse_start_offsets,
     real_topic,
 )
+from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 from gantrymq.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody, encode_bits
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
@@ -49,7 +50,7 @@ from gantrymq.remoting.headers.pop import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
-from gantrymq.remoting.headers.topic import DeleteTopicRequestHeader
+from gantrymq.remoting.headers.topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
 
 pytestmark = pytest.mark.asyncio
 
@@ -306,6 +307,18 @@ async def test_a_restart_revives_what_was_popped(start: StartPops) -> None:
     assert pops.committed(REVIVE, revive_id, names.REVIVE_GROUP) == 0
 
 
+async def test_a_message_comes_back_two_seconds_after_its_time_whatever_the_interval(pops: Pops) -> None:
+    """As in RocketMQ. reviveInterval is endless here, and the service runs because a checkpoint can be decided."""
+    await pops.send(b"a")
+    await pops.pop()
+    await pops.later(INVISIBLE_MS + 1_000)
+    assert pops.case.server.store.max_offset_in_queue(RETRY, 0) == 0
+    pops.clock.advance(1_200)
+    async with asyncio.timeout(30):
+        while not pops.case.server.store.max_offset_in_queue(RETRY, 0):
+            await asyncio.sleep(0.01)
+
+
 async def test_all_queues_of_a_topic_are_popped(pops: Pops) -> None:
     for queue_id in range(4):
         await pops.send(b"%d" % queue_id, queue_id=queue_id)
@@ -392,6 +405,104 @@ async def test_retry_topics_of_both_versions_are_consumed(start: StartPops) -> N
         assert (await pops.ack(*one)).code == ResponseCode.SUCCESS
     await pops.revived()
     assert await pops.pop() == [] == await pops.pop()
+
+
+# Priority
+
+
+async def priority_topic(pops: Pops, factor: int | None = None) -> None:
+    header = CreateTopicRequestHeader(
+        topic="T", default_topic="TBW102", read_queue_nums=4, write_queue_nums=4, perm=6,
+        topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False, attributes="+message.type=PRIORITY",
+    )  # fmt: skip
+    assert (await pops.case.ask(header)).code == ResponseCode.SUCCESS
+    if factor is not None:
+        group = SubscriptionGroupConfig(group_name="G", attributes={"+priority.factor": str(factor)})
+        answer = await pops.case.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, group.encode())
+        assert answer.code == ResponseCode.SUCCESS
+
+
+async def send_by_priority(pops: Pops, *priorities: int) -> None:
+    for one in priorities:
+        await pops.send(b"%d" % one, properties={"_SYS_MSG_PRIORITY_": str(one)})
+
+
+async def popped_in_turn(pops: Pops, count: int, **more: Any) -> list[bytes]:
+    """The bodies of single pops, one after the other; empty for a pop without a message."""
+    return [b"".join(bodies(await pops.pop(max_msg_nums=1, **more))) for _ in range(count)]
+
+
+async def test_high_priorities_are_popped_first(pops: Pops) -> None:
+    await priority_topic(pops)
+    await send_by_priority(pops, *range(4), *range(4))
+    assert await popped_in_turn(pops, 9) == [b"3", b"3", b"2", b"2", b"1", b"1", b"0", b"0", b""]
+    await send_by_priority(pops, 0, 3, 9)
+    assert bodies(await pops.pop()) == [b"3", b"9", b"0"]
+
+
+async def test_low_numbers_are_popped_first_on_request(start: StartPops) -> None:
+    pops = await start(priority_order_asc=False)
+    await priority_topic(pops)
+    await send_by_priority(pops, 3, 1, 2, 0)
+    assert await popped_in_turn(pops, 4) == [b"0", b"1", b"2", b"3"]
+
+
+async def test_a_group_may_pop_without_priority(pops: Pops) -> None:
+    """An ordered pop does so too, because each of its queues is in order anyway."""
+    await priority_topic(pops, factor=0)
+    await send_by_priority(pops, *[number for number in range(4) for _ in range(20)])
+    assert len({*await popped_in_turn(pops, 20)}) > 1  # by chance all are of one queue in one run of 4 ** 19
+    assert len({*await popped_in_turn(pops, 8, order=True, consumer_group="H")}) > 1
+
+
+@pytest.mark.parametrize(("share", "first"), [(0, b"1"), (100, b"0")])
+async def test_a_retry_topic_has_its_place_among_the_priorities(start: StartPops, share: int, first: bytes) -> None:
+    pops = await start(pop_from_retry_probability_for_priority=share, pop_from_retry_probability=100 - share)
+    await priority_topic(pops)
+    await send_by_priority(pops, 0)
+    await pops.pop()
+    await pops.revived()
+    await send_by_priority(pops, 1)
+    assert (await popped_in_turn(pops, 2))[0] == first
+
+
+async def test_revived_messages_keep_their_priority_with_separate_retry_queues(start: StartPops) -> None:
+    pops = await start(use_separate_retry_queue=True, pop_from_retry_probability_for_priority=100)
+    await priority_topic(pops)
+    await send_by_priority(pops, 1, 3, 0)
+    for _ in range(2):  # the second time from the retry topic
+        found = await pops.pop()
+        assert {message.body: message.queue_id for message, _ in found} == {b"0": 0, b"1": 1, b"3": 3}
+        await pops.revived()
+    retry = pops.case.server.topics.get(RETRY)
+    assert retry is not None
+    assert (retry.read_queue_nums, retry.write_queue_nums) == (4, 4)
+    ordered = [await pops.pop(max_msg_nums=1) for _ in range(3)]
+    assert [body for found in ordered for body in bodies(found)] == [b"3", b"1", b"0"]
+    for ((message, handle),) in ordered:
+        assert parse_receipt_handle(handle).mark == "1"
+        assert (await pops.ack(message, handle)).code == ResponseCode.SUCCESS
+    await pops.revived()
+    assert await pops.pop() == []
+
+
+async def test_a_retry_topic_grows_when_its_queues_become_separate(start: StartPops) -> None:
+    pops = await start()
+    await pops.send(b"a", queue_id=2)
+    await pops.pop()
+    await pops.revived()
+    assert pops.case.server.store.max_offset_in_queue(RETRY, 0) == 1
+    await pops.case.ask(RequestCode.UPDATE_BROKER_CONFIG, b"useSeparateRetryQueue=true")
+    await pops.send(b"b", queue_id=2)
+    found: list[tuple[StoredMessage, str]] = []
+    while len(found) < 2:
+        found += await pops.pop()
+    await pops.revived()
+    assert [pops.case.server.store.max_offset_in_queue(RETRY, number) for number in range(4)] == [2, 0, 1, 0]
+    again = bodies(await pops.pop())
+    while len(again) < 2:
+        again += bodies(await pops.pop())
+    assert sorted(again) == [b"a", b"b"]
 
 
 async def test_an_acknowledgement_in_front_of_its_checkpoint_counts(pops: Pops) -> None:

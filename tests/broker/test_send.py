@@ -166,6 +166,19 @@ async def test_a_priority_is_the_queue_and_what_is_none_is_passed_over(
     assert answer.read(SendMessageResponseHeader).queue_id == queue_id
 
 
+@pytest.mark.parametrize(
+    "other", [{"DELAY": "0"}, {"TIMER_DELIVER_MS": "1"}, {"__SHARDINGKEY": "k"}, {"TRAN_MSG": "TRUE", "PGROUP": "g"}]
+)
+async def test_a_message_of_another_kind_has_no_priority(broker: BrokerCase, other: dict[str, str]) -> None:
+    """An ordered message stays in its queue, although it names a priority."""
+    answer = await broker.send(properties={"_SYS_MSG_PRIORITY_": "3", **other}, queue_id=1)
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
+    assert answer.read(SendMessageResponseHeader).queue_id == 1
+    if "__SHARDINGKEY" in other:
+        (message,) = messages_of(await pull_all(broker, 1, queue_id=1))
+        assert "_SYS_MSG_PRIORITY_" not in message.properties
+
+
 async def test_a_delayed_message_comes_in_its_time(broker: BrokerCase) -> None:
     await broker.send(properties={"DELAY": "1"})
     assert broker.server.store.max_offset_in_queue("T", 0) == 0

@@ -28,7 +28,7 @@ from .java_cluster import FOR_TESTS, JavaCluster
 IT = INTEROP / "it"
 MAIN = "org.gantrymq.interop.it.Main"
 BROKERS = ("broker-a", "broker-b", "broker-c")  # RocketMQ's tests are compiled for three
-SETTINGS: dict[str, Setting] = {"enablePropertyFilter": True, "timerWheelEnable": True}
+SETTINGS: dict[str, Setting] = {"enablePropertyFilter": True, "timerWheelEnable": True, "recallMessageEnable": True}
 MINUTES = 3  # for a test, at most
 AT = {"java": "the real brokers", "ours": "ours"}
 

@@ -77,11 +77,10 @@ _ACTING = {
         coldDataFlowControlEnable=false coldDataScanEnable=false globalColdReadThreshold=104857600
         sampleSteps=32 timerColdDataCheckIntervalMs=60000 usePIDColdCtrStrategy=true
     """,
-    "POP takes no message by its priority here": """
-        popFromRetryProbabilityForPriority=0 priorityOrderAsc=true useSeparateRetryQueue=false
-    """,
     "a waiting ordered pop is always told here that its queue is free": "enableNotifyAfterPopOrderLockRelease=true",
-    "checkpoints of POP are decided at their time here": "enableSkipLongAwaitingAck=false reviveAckWaitMs=180000",
+    "an acknowledgement without a checkpoint delays no other here": (
+        "enableSkipLongAwaitingAck=false reviveAckWaitMs=180000"
+    ),
     "POP is always ready here": "popConsumerFSServiceInit=true",
     "there are no exporters of metrics here": """
         enableConnectionMetrics=true enableLagAndDlqMetrics=true enableMessageStoreMetrics=true

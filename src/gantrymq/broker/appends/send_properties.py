@@ -28,6 +28,7 @@ from gantrymq.model.message import (
     PROPERTY_MSG_REGION,
     PROPERTY_POP_CK,
     PROPERTY_PRIORITY,
+    PROPERTY_SHARDING_KEY,
     PROPERTY_TIMER_OUT_MS,
     PROPERTY_TRACE_SWITCH,
     PROPERTY_TRANSACTION_PREPARED,
@@ -69,6 +70,7 @@ ACTED_ON = frozenset(
         *(PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH, PROPERTY_CLUSTER, *TIMER_PROPERTIES),
     }
 )
+_OF_ANOTHER_KIND = frozenset((PROPERTY_DELAY, PROPERTY_SHARDING_KEY, *TIMER_PROPERTIES))  # than with a priority
 _NOT_THERE = -1
 _entries = re.compile("(?:[^\x00-\x02]+\x01[^\x00-\x02]+\x02)+").fullmatch
 
@@ -151,9 +153,18 @@ def delay_level(properties: dict[str, str]) -> int:
         raise RemotingCommandError(str(error)) from None
 
 
-def priority(properties: dict[str, str]) -> int:
-    """The number in _SYS_MSG_PRIORITY_, or -1 without a valid one (Message.getPriority)."""
+def take_priority(properties: dict[str, str]) -> int:
+    """The number in _SYS_MSG_PRIORITY_, or -1 without a valid one.
+
+    A message of a transaction, a delayed one and one with a sharding key have no priority: the property is removed, and
+    their queue stays. (Message.getPriority, TopicMessageType.parseFromMessageProperty)
+    """
     try:
-        return parse_number(properties.get(PROPERTY_PRIORITY, ""), INT_MAX)
+        wanted = parse_number(properties.get(PROPERTY_PRIORITY, ""), INT_MAX)
     except ValueError:
         return -1
+    is_half = properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true"
+    if wanted >= 0 and (is_half or not _OF_ANOTHER_KIND.isdisjoint(properties)):
+        del properties[PROPERTY_PRIORITY]
+        return -1
+    return wanted

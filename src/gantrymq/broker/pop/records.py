@@ -91,8 +91,8 @@ def normal_topic(topic: str, group: str) -> str | None:
     return None
 
 
-def retried_message(stored: StoredMessage, point: PopCheckpoint, topic: str, host: Host) -> Message:
-    """What a message that was not acknowledged is put into its retry topic as."""
+def retried_message(stored: StoredMessage, point: PopCheckpoint, topic: str, queue_id: int, host: Host) -> Message:
+    """What a message that was not acknowledged is put into a queue of its retry topic as."""
     properties = dict(stored.properties)
     if stored.reconsume_times == 0 or PROPERTY_FIRST_POP_TIME not in properties:
         properties[PROPERTY_FIRST_POP_TIME] = str(point.key.pop_time_ms)
@@ -100,6 +100,7 @@ def retried_message(stored: StoredMessage, point: PopCheckpoint, topic: str, hos
     return Message(
         topic,
         stored.body,
+        queue_id,
         properties=properties,
         flag=stored.flag,
         sys_flag=stored.sys_flag & ~HOSTS_V6,

@@ -1,8 +1,9 @@
 """Makes popped messages visible again that were not acknowledged: they go to the group's retry topic.
 
 The timers deliver checkpoints and acknowledgements into the queues of the revive topic. A checkpoint can be decided
-once all acknowledgements that were due up to two seconds after its revive time have arrived. So the service reads each
-queue, keeps the checkpoints that are not decided yet, and sets the bits of acknowledgements in them.
+two seconds after its revive time, once all acknowledgements that were due up to that time have arrived. So the service
+reads each queue, keeps the checkpoints that are not decided yet, and sets the bits of acknowledgements in them. It runs
+every reviveInterval, and when a checkpoint can be decided.
 
 - The group CID_RMQ_SYS_REVIVE_GROUP has the offset of the last decided checkpoint. It is committed once the messages
   that the decisions put are durable. Otherwise a power cut could lose a message of the retry topic whose checkpoint is
@@ -55,7 +56,7 @@ from gantrymq.store.lookup import GetMessageResult
 from gantrymq.store.message_store import MessageStore
 
 TICK_MS = 200  # the interval between two looks at the clock
-_GRACE_MS = AHEAD_MS + 1_000  # after the revive time, for acknowledgements that arrive late
+_GRACE_MS = AHEAD_MS + 1_000  # after the revive time, for acknowledgements that arrive late, as in RocketMQ
 _RECORDS_A_READ = 32
 _MOST_POINTS = 20_000  # of a revive queue
 _MOST_EARLY = 10_000
@@ -77,6 +78,11 @@ class _ReviveQueue:
     delivered_ms: int = 0  # the latest due time of all records that were read
     failed_reads: int = 0
     unpublished: tuple[int, int] | None = None  # the log offset that must be durable first, and the offset to commit
+
+    @property
+    def first_due_ms(self) -> int:
+        """The revive time of the checkpoint that is decided next; LONG_MAX without one."""
+        return next((point.due_ms for point in self.points.values()), LONG_MAX)
 
 
 class PopReviveService:
@@ -101,18 +107,24 @@ class PopReviveService:
         self._revive, self._inflight, self._log = revive, inflight, log
         self._queues: dict[int, _ReviveQueue] = {}
         self._last_ms = clock.now_ms()
+        self._running = asyncio.Lock()
 
     async def run_if_due(self) -> None:
-        """Look at all queues, every reviveInterval of the broker's clock."""
+        """Look at all queues, every reviveInterval of the broker's clock and when a checkpoint can be decided."""
         self.publish()
         now_ms = self._clock.now_ms()
-        if 0 <= now_ms - self._last_ms < self._config.broker.revive_interval_ms:  # the clock may be set back
+        is_waiting = 0 <= now_ms - self._last_ms < self._config.broker.revive_interval_ms  # the clock may be set back
+        if is_waiting and not any(queue.first_due_ms < now_ms - _GRACE_MS for queue in self._queues.values()):
             return
         self._last_ms = now_ms
         await self.run()
 
     async def run(self) -> None:
-        """Decide the checkpoints that are due."""
+        """Decide the checkpoints that are due. A second call waits for the first, then looks again."""
+        async with self._running:
+            await self._run()
+
+    async def _run(self) -> None:
         if not self._store.is_writable or not self._revive.has_timers:
             return
         await self._caught_up()  # all timer messages are in the timer topic's queue
@@ -152,7 +164,7 @@ class PopReviveService:
     # Which records have arrived
 
     def _delivered_until_ms(self) -> int:
-        """The time up to which the timers have delivered everything; -1 if they are behind."""
+        """The time before which the timers have delivered everything; -1 if they are behind."""
         timers = self._store.timers
         progress = timers.progress if timers is not None else None
         if progress is None:  # the timers have not begun: there is no timer message, or the first one has just arrived
@@ -177,11 +189,12 @@ class PopReviveService:
                 break
             queue.next = found.next_begin_offset
             await asyncio.sleep(0)
+        now_ms, until_ms = self._clock.now_ms(), queue.delivered_ms - _GRACE_MS
         if queue.next >= end:
-            until_ms = max(complete_until_ms, queue.delivered_ms)
-        else:
-            until_ms = self._clock.now_ms() if len(queue.points) >= _MOST_POINTS else queue.delivered_ms
-        await self._decide(queue, min(until_ms, self._clock.now_ms()))
+            until_ms = max(complete_until_ms, until_ms)
+        elif len(queue.points) >= _MOST_POINTS:
+            until_ms = now_ms
+        await self._decide(queue, min(until_ms, now_ms - _GRACE_MS))
 
     def _read(self, queue: _ReviveQueue) -> GetMessageResult:
         """The next records of a queue. A record that the disk cannot read is skipped after ``_MOST_FAILED_READS`` runs.
@@ -250,10 +263,10 @@ class PopReviveService:
     # Decisions
 
     async def _decide(self, queue: _ReviveQueue, until_ms: int) -> None:
-        """Decide checkpoints in their order, up to the first one that is not due."""
+        """Decide checkpoints in their order, up to the first one that is not due before ``until_ms``."""
         due: list[PopCheckpoint] = []
         for point in list(queue.points.values()):
-            if until_ms - point.due_ms <= _GRACE_MS:
+            if point.due_ms >= until_ms:
                 break
             due.append(point)
         for begin in range(0, len(due), _POINTS_AT_ONCE):
@@ -297,16 +310,14 @@ class PopReviveService:
             return True
         retry = retry_topic(topic, group, is_v2=self._config.broker.enable_retry_topic_v2)
         try:
-            if self._topics.create_for_group(retry, 1) is None:
-                return False
-            if self._offsets.query(group, retry, 0) < 0:
-                self._offsets.commit(group, retry, 0, 0)
+            retry_queue_id = self._retry_queue(retry, point.key)
         except RemotingError as error:
             self._log.warning("a retry topic cannot be created", topic=retry, reason=str(error))
             return False
-        result = await self._puts.put_wait(
-            AppendableMessage(retried_message(found[0], point, retry, self._revive.host)), self
-        )
+        if retry_queue_id is None:
+            return False
+        retried = retried_message(found[0], point, retry, retry_queue_id, self._revive.host)
+        result = await self._puts.put_wait(AppendableMessage(retried), self)
         if result is None or not result.is_stored:
             reason = result.status.value if result is not None else "the broker is busy"
             self._log.warning("a popped message cannot be revived", topic=topic, offset=offset, reason=reason)
@@ -314,6 +325,25 @@ class PopReviveService:
         self._inflight.settle(PoppedQueue(topic, group, queue_id), point.key.pop_time_ms)
         self._stats.put(retry, 1, result.size_bytes)
         return True
+
+    def _retry_queue(self, retry: str, key: PopKey) -> int | None:
+        """The queue of the retry topic for a message of the queue ``key``. The topic is created if it is missing.
+
+        With useSeparateRetryQueue the retry topic has the queues of the popped topic, and a message keeps its own: so
+        it keeps its priority. Returns None while the retry topic is being deleted. Raises RemotingError if the topic
+        cannot be created. (addRetryTopicIfNotExist, getRetryQueueId)
+        """
+        popped = self._topics.get(normal_topic(key.topic, key.group) or key.topic)
+        is_separate = self._config.broker.use_separate_retry_queue and popped is not None
+        queues = popped.write_queue_nums if is_separate and popped is not None else 1
+        if self._topics.create_for_group(retry, queues) is None:
+            return None
+        if is_separate:
+            self._topics.grow_for_group(retry, queues)
+        queue_id = key.queue_id if is_separate and key.queue_id < queues else 0
+        if self._offsets.query(key.group, retry, queue_id) < 0:
+            self._offsets.commit(key.group, retry, queue_id, 0)
+        return queue_id
 
     async def _put_retry(self, queue: _ReviveQueue, point: PopCheckpoint, offset: int) -> bool:
         """Put a new checkpoint with a later due time for one message (rePutCK). Returns False if it is not stored."""

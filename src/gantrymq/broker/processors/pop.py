@@ -35,6 +35,7 @@ from gantrymq.broker.pop.records import retry_topic
 from gantrymq.broker.pop.revive_log import ReviveLog
 from gantrymq.broker.processors.pull import MessagePuller, PulledMessages
 from gantrymq.broker.statistics import BrokerStatsManager, StoreStatsService
+from gantrymq.broker.tables.attributes import priority_factor
 from gantrymq.broker.tables.consumer_order_info import ConsumerOrderInfo
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.topics import TopicConfigManager, queue_ids
@@ -49,6 +50,7 @@ from gantrymq.model.receipt_handle import (
     topic_mark,
 )
 from gantrymq.model.status import GetMessageStatus
+from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand, encode_head
@@ -85,6 +87,7 @@ class _Run:
     revive_queue_id: int
     pop_time_ms: int
     filter: PopFilter
+    priority_factor: int  # the chance in percent that this pop takes high priorities first
     pieces: list[memoryview] = field(default_factory=list)
     size_bytes: int = 0
     count: int = 0
@@ -141,7 +144,7 @@ class PopMessageProcessor:
         deadline_ms: int,
     ) -> RemotingCommand | None:
         try:
-            topic, found = self._check(channel, asked)
+            topic, group, found = self._check(channel, asked)
         except PopRefusal as refusal:
             return refusal.answer(request)
         self._pops += 1
@@ -155,13 +158,16 @@ class PopMessageProcessor:
             revive_queue_id=ORDER_REVIVE_QUEUE if asked.order else self._pops % self._config.broker.revive_queue_num,
             pop_time_ms=self._clock.now_ms(),
             filter=found,
+            priority_factor=0 if asked.order else priority_factor(topic.attributes, group.attributes),
         )
         self._turns.work_through(self._walk(run, topic))
         return None
 
     # Checks
 
-    def _check(self, channel: Channel, asked: PopMessageRequestHeader) -> tuple[TopicConfig, PopFilter]:
+    def _check(
+        self, channel: Channel, asked: PopMessageRequestHeader
+    ) -> tuple[TopicConfig, SubscriptionGroupConfig, PopFilter]:
         broker_ip1, checks = self._config.broker.broker_ip1, self._checks
         if self._clock.now_ms() - asked.born_time - asked.poll_time > _LATE_MS:
             remark = f"the broker[{broker_ip1}] pop message is timeout too much"
@@ -173,14 +179,14 @@ class PopMessageProcessor:
         if not self._revive.has_timers:
             remark = f"the broker[{broker_ip1}] pop message is forbidden because timerWheelEnable is false"
             raise PopRefusal(ResponseCode.SYSTEM_ERROR, remark)
-        topic, _ = checks.consumption(channel, asked)
+        topic, group = checks.consumption(channel, asked)
         most_ms = self._config.store.timer_max_delay_s * 1000
         if not 0 <= asked.invisible_time <= most_ms:
             remark = f"the invisible time {asked.invisible_time} is not between 0 and {most_ms} (timerMaxDelaySec)"
             raise PopRefusal(ResponseCode.INVALID_PARAMETER, remark)
         if not self._store.is_writable:
             raise PopRefusal(ResponseCode.SYSTEM_ERROR, "the broker can store no checkpoint: its store takes no puts")
-        return topic, checks.filter(asked, asked.exp, asked.exp_type, is_noted=True)
+        return topic, group, checks.filter(asked, asked.exp, asked.exp_type, is_noted=True)
 
     # The queues
 
@@ -204,22 +210,35 @@ class PopMessageProcessor:
         """The queues of a pop in their order: (topic, queue, whether it is one of a retry topic).
 
         A fifth of all pops looks into the retry topic first. The others look into it last, if they have room left. So
-        neither topic can starve the other.
+        neither topic can starve the other. A pop by priority begins with the queue of the highest priority, and by
+        default it looks into the retry topic last.
         """
         broker, asked = self._config.broker, run.asked
-        number = random.randrange(100)
-        is_first = number < broker.pop_from_retry_probability
+        number, share = random.randrange(100), broker.pop_from_retry_probability
+        first, is_even = number, number % 2 == 0
+        if number < run.priority_factor:
+            first, share = 0, broker.pop_from_retry_probability_for_priority
+        is_retry_first = number < share
         retry = None
         if not asked.order:  # an ordered pop delivers a message again from its own queue
-            retry = self._retry_topic(asked, is_even=number % 2 == 0)
-        if is_first and retry is not None:
-            yield from ((name, one, True) for name, one in _queues(retry, number))
+            retry = self._retry_topic(asked, is_even=is_even)
+        if is_retry_first and retry is not None:
+            yield from ((name, one, True) for name, one in self._queues(retry, first))
         if asked.queue_id >= 0:
             yield asked.topic, asked.queue_id, False
         else:
-            yield from ((name, one, False) for name, one in _queues(topic, number))
-        if not is_first and retry is not None and run.count < asked.max_msg_nums:
-            yield from ((name, one, True) for name, one in _queues(retry, number))
+            yield from ((name, one, False) for name, one in self._queues(topic, first))
+        if not is_retry_first and retry is not None and run.count < asked.max_msg_nums:
+            yield from ((name, one, True) for name, one in self._queues(retry, first))
+
+    def _queues(self, topic: TopicConfig, first: int) -> Iterator[tuple[str, int]]:
+        """All queues of a topic in descending order, or ascending with priorityOrderAsc=false, as in RocketMQ.
+
+        ``first`` shifts the start.
+        """
+        queues = queue_ids(str(topic.topic_name), topic.read_queue_nums)
+        for number in reversed(queues) if self._config.broker.priority_order_asc else queues:
+            yield str(topic.topic_name), (number + first) % len(queues)
 
     def _retry_topic(self, asked: PopMessageRequestHeader, *, is_even: bool) -> TopicConfig | None:
         """The retry topic that a pop looks into. If both versions exist, they take turns.
@@ -407,10 +426,3 @@ class PopMessageProcessor:
         remark = GetMessageStatus.NO_MESSAGE_IN_QUEUE.value
         channel.send(request.response(code, remark, header=self._header(run)))
         return False
-
-
-def _queues(topic: TopicConfig, first: int) -> Iterator[tuple[str, int]]:
-    """All queues of a topic in descending order, as in RocketMQ. ``first`` shifts the start."""
-    queues = queue_ids(str(topic.topic_name), topic.read_queue_nums)
-    for number in reversed(queues):
-        yield str(topic.topic_name), (number + first) % len(queues)

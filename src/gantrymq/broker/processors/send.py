@@ -18,8 +18,8 @@ from gantrymq.broker.appends.send_properties import (
     delay_level,
     is_illegal,
     plain_properties,
-    priority,
     read_properties,
+    take_priority,
 )
 from gantrymq.broker.appends.wire_messages import WireBatch, WireMessage, measure_batch
 from gantrymq.broker.sessions.queue_locks import RebalanceLockManager
@@ -221,7 +221,7 @@ class SendMessageProcessor:
             properties[PROPERTY_UNIQ_KEY] = self._ids.next(self._clock.now_ms())
         sent.transaction_id = properties[PROPERTY_UNIQ_KEY]
         properties[PROPERTY_CLUSTER] = broker.broker_cluster_name
-        if (wanted := priority(properties)) >= 0:
+        if (wanted := take_priority(properties)) >= 0:
             sent.queue_id = min(wanted, topic.write_queue_nums - 1)
         level = delay_level(properties)
         is_back = (header.reconsume_times or 0) > 0 and level > 0  # a client before 4.6.1 sends TRAN_MSG back, too

@@ -79,6 +79,19 @@ GROUP_ATTRIBUTES: Mapping[str, Attribute] = {
 }
 
 
+def priority_factor(topic: Mapping[str, str], group: Mapping[str, str]) -> int:
+    """The share in percent of a group's pops of a topic that take high priorities first, by their attributes.
+
+    (TopicConfig.getTopicMessageType, SubscriptionGroupConfig.getPriorityFactor)
+    """
+    if topic.get("message.type") != "PRIORITY":
+        return 0
+    try:
+        return parse_number(group.get("priority.factor", ""), LONG_MAX)
+    except ValueError:
+        return 100
+
+
 def parse_attributes(text: str | None) -> dict[str, str]:
     """Parse ``+a=1,-b`` into a table whose keys keep their sign. Raises WrongAttributeError."""
     table: dict[str, str] = {}

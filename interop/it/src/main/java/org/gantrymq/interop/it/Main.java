@@ -16,6 +16,7 @@ import org.junit.runner.Description;
 import org.junit.runner.JUnitCore;
 import org.junit.runner.Request;
 import org.junit.runner.Result;
+import org.junit.runner.manipulation.Filter;
 import org.junit.runner.notification.Failure;
 import org.junit.runner.notification.RunListener;
 
@@ -70,6 +71,25 @@ public final class Main {
             .map(method -> type.getName().substring(PACKAGE.length()) + "#" + method.getName()).sorted().toList();
     }
 
+    /** Of a class with parameters: the method with each set of them, {@code method[0]} and so on. */
+    private static Filter method(String name) {
+        return new Filter() {
+            @Override
+            public boolean shouldRun(Description description) {
+                if (!description.isTest()) {
+                    return description.getChildren().stream().anyMatch(this::shouldRun);
+                }
+                String method = description.getMethodName();
+                return method.equals(name) || method.startsWith(name + "[");
+            }
+
+            @Override
+            public String describe() {
+                return name;
+            }
+        };
+    }
+
     private static Map<String, Object> run(String name) throws Exception {
         String[] parts = name.split("#", 2);
         JUnitCore junit = new JUnitCore();
@@ -81,7 +101,7 @@ public final class Main {
             }
         });
         long start = System.nanoTime();
-        Result result = junit.run(Request.method(Class.forName(PACKAGE + parts[0]), parts[1]));
+        Result result = junit.run(Request.aClass(Class.forName(PACKAGE + parts[0])).filterWith(method(parts[1])));
         Map<String, Object> line = new LinkedHashMap<>();
         line.put("test", name);
         line.put("ok", result.wasSuccessful() && !ran.isEmpty());

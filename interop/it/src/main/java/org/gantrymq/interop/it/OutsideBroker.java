@@ -11,7 +11,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
  * A broker that runs outside, as a BrokerController that is never started: RocketMQ's tests ask one for its address, and set
- * its configuration. A setting of POP goes to the broker as UPDATE_BROKER_CONFIG.
+ * its configuration. A setting of POP or of recalls goes to the broker as UPDATE_BROKER_CONFIG.
  */
 public final class OutsideBroker {
     private OutsideBroker() {
@@ -24,7 +24,7 @@ public final class OutsideBroker {
         config.setBrokerName(name);
         NettyServerConfig server = new NettyServerConfig();
         server.setListenPort(Integer.parseInt(address.substring(colon + 1)));
-        MessageStoreConfig store = new MessageStoreConfig();
+        MessageStoreConfig store = new ForwardedStoreConfig(address, namesrv);
         store.setStorePathRootDir(Path.of(System.getProperty("java.io.tmpdir"), "outside-" + name).toString());
         return new BrokerController(config, server, new NettyClientConfig(), store);
     }
@@ -50,20 +50,58 @@ public final class OutsideBroker {
             forward("useServerSideResetOffset", value);
         }
 
-        private void forward(String key, boolean value) {
-            DefaultMQAdminExt admin = new DefaultMQAdminExt();
-            admin.setNamesrvAddr(namesrv);
-            admin.setInstanceName(key + System.nanoTime());
-            try {
-                admin.start();
-                Properties properties = new Properties();
-                properties.setProperty(key, Boolean.toString(value));
-                admin.updateBrokerConfig(address, properties);
-            } catch (Exception error) {
-                throw new IllegalStateException(error);
-            } finally {
-                admin.shutdown();
-            }
+        @Override
+        public void setPopFromRetryProbabilityForPriority(int value) {
+            super.setPopFromRetryProbabilityForPriority(value);
+            forward("popFromRetryProbabilityForPriority", value);
+        }
+
+        @Override
+        public void setUseSeparateRetryQueue(boolean value) {
+            super.setUseSeparateRetryQueue(value);
+            forward("useSeparateRetryQueue", value);
+        }
+
+        @Override
+        public void setPriorityOrderAsc(boolean value) {
+            super.setPriorityOrderAsc(value);
+            forward("priorityOrderAsc", value);
+        }
+
+        private void forward(String key, Object value) {
+            OutsideBroker.forward(address, namesrv, key, value);
+        }
+    }
+
+    private static final class ForwardedStoreConfig extends MessageStoreConfig {
+        private final String address;
+        private final String namesrv;
+
+        ForwardedStoreConfig(String address, String namesrv) {
+            this.address = address;
+            this.namesrv = namesrv;
+        }
+
+        @Override
+        public void setAppendTopicForTimerDeleteKey(boolean value) {
+            super.setAppendTopicForTimerDeleteKey(value);
+            OutsideBroker.forward(address, namesrv, "appendTopicForTimerDeleteKey", value);
+        }
+    }
+
+    private static void forward(String address, String namesrv, String key, Object value) {
+        DefaultMQAdminExt admin = new DefaultMQAdminExt();
+        admin.setNamesrvAddr(namesrv);
+        admin.setInstanceName(key + System.nanoTime());
+        try {
+            admin.start();
+            Properties properties = new Properties();
+            properties.setProperty(key, String.valueOf(value));
+            admin.updateBrokerConfig(address, properties);
+        } catch (Exception error) {
+            throw new IllegalStateException(error);
+        } finally {
+            admin.shutdown();
         }
     }
 }

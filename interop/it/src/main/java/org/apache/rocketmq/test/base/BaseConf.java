@@ -35,7 +35,7 @@ import org.gantrymq.interop.it.OutsideBroker;
 /**
  * The base class of RocketMQ's integration tests, under its own name and with its own members, but for brokers that run
  * outside: the system property {@code it.namesrv} is the address of their name server. It stands before RocketMQ's on the
- * class path. Its broker controllers know addresses, and set settings of POP at the brokers; they have no stores.
+ * class path. Its broker controllers know addresses, and set settings of POP and of recalls at the brokers; they have no stores.
  */
 public class BaseConf {
     public static final String NAMESRV_ADDR = System.getProperty("it.namesrv");
