@@ -46,6 +46,7 @@ from gantrymq.remoting.headers.pop import (
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
     NotificationRequestHeader,
+    NotificationResponseHeader,
     PollingInfoRequestHeader,
     PopMessageRequestHeader,
     PopMessageResponseHeader,
@@ -993,6 +994,58 @@ async def test_waiting_pops_with_long_texts_do_not_fill_the_memory(pops: Pops, m
     waiting = [asyncio.create_task(pops.ask_pop(**asked)) for _ in range(4)]
     done, held = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED, timeout=10)
     assert [one.result().code for one in done][:1] == [ResponseCode.POLLING_FULL]
+    for one in held:
+        one.cancel()
+
+
+def waiting_pop(group: str, exp: str) -> RemotingCommand:
+    header = PopMessageRequestHeader(
+        consumer_group=group, topic="T", queue_id=-1, max_msg_nums=1, invisible_time=INVISIBLE_MS, poll_time=60_000,
+        born_time=0, exp_type="TAG", exp=exp,
+    )  # fmt: skip
+    return RemotingCommand.request(header)
+
+
+def waiting_notification(group: str, exp: str) -> RemotingCommand:
+    header = NotificationRequestHeader(
+        consumer_group=group, topic="T", queue_id=-1, poll_time=60_000, born_time=0, exp_type="TAG", exp=exp
+    )
+    return RemotingCommand.request(header)
+
+
+@pytest.mark.parametrize("make", [waiting_pop, waiting_notification])
+async def test_one_connection_does_not_take_the_waits_of_all_others(
+    pops: Pops, monkeypatch: pytest.MonkeyPatch, make: Callable[[str, str], RemotingCommand]
+) -> None:
+    """At the limit it gets FULL. So do its oldest requests, if another connection wants to wait."""
+    monkeypatch.setattr(long_polling, "MAX_WAITING_BYTES", 200_000)
+    waits, is_pop = pops.case.server.pop_waiting, make is waiting_pop
+    polling, address = waits.pops if is_pop else waits.notifications, pops.case.server.address
+    await pops.send(b"one", properties={"TAGS": "a"})
+    await pops.pop()
+
+    def is_full(answer: RemotingCommand) -> bool:
+        if is_pop:
+            return answer.code == ResponseCode.POLLING_FULL
+        return answer.read(NotificationResponseHeader).polling_full
+
+    greedy = pops.case.another_client()
+    waiting = [asyncio.create_task(greedy.invoke(address, make("H", f"b{one:09000}"), 60_000)) for one in range(20)]
+    while sum(one.done() for one in waiting) + len(polling) < 20:
+        await asyncio.sleep(0.005)
+    held = [one for one in waiting if not one.done()]
+    assert 0 < len(held) < 20
+    assert all(is_full(one.result()) for one in waiting if one.done())
+    small = [asyncio.create_task(pops.case.client.invoke(address, make("G", "b"), 60_000)) for _ in range(30)]
+    while not any(one.done() for one in held) and not any(one.done() for one in small):
+        await asyncio.sleep(0.005)
+    assert not any(one.done() for one in small)
+    assert {is_full(one.result()) for one in held if one.done()} == {True}
+    await pops.send(b"two", properties={"TAGS": "b"})
+    done, rest = await asyncio.wait(small, return_when=asyncio.FIRST_COMPLETED)
+    assert {one.result().code for one in done} == {ResponseCode.SUCCESS}
+    assert not any(is_full(one.result()) for one in done)
+    held += rest
     for one in held:
         one.cancel()
 

@@ -11,7 +11,8 @@ number is higher when the pop is about to wait, it looks again.
 A request waits at most ``MAX_WAIT_MS`` from its first look on, however often it is woken. It keeps neither header nor
 body, but the texts that it needs to look again, such as a filter's expression. popPollingSize limits the requests of
 one queue of a group, maxPopPollingSize all of them, ``MAX_WAITING_BYTES`` their memory, popPollingMapSize the groups
-that are watched.
+that are watched. If too many wait in all, the oldest requests of the connection that holds most are answered with FULL.
+RocketMQ answers every new request so: one client prevents all others from waiting.
 
 Thread rule: the event loop's thread, except for :meth:`PopLongPolling.arrived`.
 
@@ -38,6 +39,7 @@ from gantrymq.remoting.transport.turns import FairTurns
 EXPIRE_MS = 50
 MAX_WAITING_BYTES = 96 << 20  # of pops, and of notifications
 _EARLY_MS = 50  # a request is answered this long before its time is over (PopRequest.isTimeout)
+_GIVEN_UP = 8  # of a connection that holds most, one request in this many is answered
 ALL_QUEUES = -1
 
 log = get_logger("gantrymq.broker")
@@ -73,7 +75,7 @@ class PollKey(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class WaitingPop:
-    """A request that waits. ``resume`` looks again for messages and answers.
+    """A request that waits. ``resume`` looks again for messages and answers; ``give_up`` answers with FULL.
 
     ``deadline_ms`` is the end of :func:`wait_until`. ``size_bytes`` is the memory of the request.
     """
@@ -82,6 +84,7 @@ class WaitingPop:
     key: PollKey
     deadline_ms: int
     resume: Callable[[], None]
+    give_up: Callable[[], object]
     size_bytes: int
 
 
@@ -120,13 +123,21 @@ class _Watched:
     names: tuple[str, ...] = field(default=())
 
 
+@dataclass(slots=True)
+class _Holder:
+    """The requests of one connection, oldest first."""
+
+    requests: dict[WaitingPop, None] = field(default_factory=dict)
+    size_bytes: int = 0
+
+
 class PopLongPolling:
     """Requests that wait. ``newest_first`` wakes the youngest request of a queue instead of the oldest."""
 
     def __init__(self, config: LiveConfig, clock: Clock, *, newest_first: bool = False) -> None:
         self._config, self._clock, self._newest_first = config, clock, newest_first
         self._waiting: dict[PollKey, dict[WaitingPop, None]] = {}
-        self._of: dict[Asker, dict[WaitingPop, None]] = {}
+        self._holders: dict[Asker, _Holder] = {}
         self._deadlines: list[tuple[int, int, WaitingPop]] = []
         self._numbers = count()
         self._watched: dict[Watch, _Watched] = {}
@@ -149,7 +160,7 @@ class PopLongPolling:
         """Stop. Waiting requests get no answer, because their connections are about to close."""
         self._loop = None
         self._waiting.clear()
-        self._of.clear()
+        self._holders.clear()
         self._deadlines.clear()
         self._count = self._size_bytes = 0
 
@@ -172,8 +183,6 @@ class PopLongPolling:
         began. If more have arrived since, the request looks again at once.
         """
         broker, now_ms = self._config.broker, monotonic_ms(self._clock)
-        if self._count >= broker.max_pop_polling_size or self._size_bytes + one.size_bytes > MAX_WAITING_BYTES:
-            return Polling.FULL
         if now_ms > one.deadline_ms - _EARLY_MS or self._loop is None:
             return Polling.TIMEOUT
         same = self._waiting.get(one.key, {})
@@ -183,8 +192,13 @@ class PopLongPolling:
         if watched is None or watched.arrivals != arrivals:
             self._loop.call_soon(self._resume, one)
             return Polling.WAITS
+        while self._count >= broker.max_pop_polling_size or self._size_bytes + one.size_bytes > MAX_WAITING_BYTES:
+            if not self._make_way(one):
+                return Polling.FULL
         self._waiting.setdefault(one.key, {})[one] = None
-        self._of.setdefault(one.channel, {})[one] = None
+        holder = self._holders.setdefault(one.channel, _Holder())
+        holder.requests[one] = None
+        holder.size_bytes += one.size_bytes
         heapq.heappush(self._deadlines, (one.deadline_ms, next(self._numbers), one))
         watched.waiting += 1
         self._count += 1
@@ -197,9 +211,9 @@ class PopLongPolling:
 
     def forget(self, channel: Asker) -> None:
         """Drop the requests of a closed connection."""
-        requests = list(self._of.get(channel, ()))
-        if requests and self._turns is not None:
-            self._turns.work_through(self._take_out(one) for one in requests)
+        holder = self._holders.get(channel)
+        if holder is not None and self._turns is not None:
+            self._turns.work_through(self._take_out(one) for one in list(holder.requests))
 
     def notify(self, key: PollKey) -> bool:
         """Wake one request that waits for a queue. Returns whether one did."""
@@ -290,15 +304,28 @@ class PopLongPolling:
         del waiting[one]
         if not waiting:
             del self._waiting[one.key]
-        requests = self._of[one.channel]
-        del requests[one]
-        if not requests:
-            del self._of[one.channel]
+        holder = self._holders[one.channel]
+        del holder.requests[one]
+        holder.size_bytes -= one.size_bytes
+        if not holder.requests:
+            del self._holders[one.channel]
         watched = self._watched.get(one.key.watch)
         if watched is not None:
             watched.waiting -= 1
         self._count -= 1
         self._size_bytes -= one.size_bytes
+        return True
+
+    def _make_way(self, one: WaitingPop) -> bool:
+        """Answer the oldest requests of the connection that holds most. Returns False if that would be the asker's."""
+        largest = max(self._holders.values(), key=lambda holder: holder.size_bytes, default=_Holder())
+        own = self._holders.get(one.channel, _Holder())
+        if own.size_bytes + one.size_bytes >= largest.size_bytes or self._turns is None:
+            return False
+        oldest = list(largest.requests)[: max(len(largest.requests) // _GIVEN_UP, 1)]
+        for waiting in oldest:
+            self._take_out(waiting)
+        self._turns.work_through(waiting.give_up() for waiting in oldest if not waiting.channel.is_closed)
         return True
 
     def _make_room(self) -> None:

@@ -161,12 +161,17 @@ class NotificationProcessor:
             request.drop_content()
             key = PollKey(asked.topic, asked.consumer_group, max(asked.queue_id, -1))
             resume = partial(answer_waiting, channel, request, run.recheck, partial(self._begin, run))
-            waiting = WaitingPop(channel, key, run.deadline_ms, resume, waiting_bytes(asked, key))
+            give_up = partial(_answer, run, is_full=True)
+            waiting = WaitingPop(channel, key, run.deadline_ms, resume, give_up, waiting_bytes(asked, key))
             polling = self._polling.wait(waiting, run.arrivals)
             if polling is Polling.WAITS:
                 return
-        header = NotificationResponseHeader(has_msg=has_message, polling_full=polling is Polling.FULL)
-        channel.send(request.response(ResponseCode.SUCCESS, header=header))
+        _answer(run, has_message=has_message, is_full=polling is Polling.FULL)
+
+
+def _answer(run: _Run, *, has_message: bool = False, is_full: bool) -> None:
+    header = NotificationResponseHeader(has_msg=has_message, polling_full=is_full)
+    run.channel.send(run.request.response(ResponseCode.SUCCESS, header=header))
 
 
 def _queues(topic: TopicConfig, group: str) -> Iterator[PoppedQueue]:

@@ -418,11 +418,18 @@ class PopMessageProcessor:
         polling = Polling.TIMEOUT
         if asked.poll_time > 0 and not channel.is_closed:
             request.drop_content()
-            waiting = WaitingPop(channel, run.key, run.deadline_ms, resume, waiting_bytes(asked, run.key))
+            give_up = partial(_send_nothing, channel, request, self._header(run), Polling.FULL)
+            size_bytes = waiting_bytes(asked, run.key)
+            waiting = WaitingPop(channel, run.key, run.deadline_ms, resume, give_up, size_bytes)
             polling = self._polling.wait(waiting, run.arrivals)
         if polling is Polling.WAITS:
             return True
-        code = ResponseCode.POLLING_FULL if polling is Polling.FULL else ResponseCode.POLLING_TIMEOUT
-        remark = GetMessageStatus.NO_MESSAGE_IN_QUEUE.value
-        channel.send(request.response(code, remark, header=self._header(run)))
+        _send_nothing(channel, request, self._header(run), polling)
         return False
+
+
+def _send_nothing(
+    channel: Channel, request: RemotingCommand, header: PopMessageResponseHeader, polling: Polling
+) -> None:
+    code = ResponseCode.POLLING_FULL if polling is Polling.FULL else ResponseCode.POLLING_TIMEOUT
+    channel.send(request.response(code, GetMessageStatus.NO_MESSAGE_IN_QUEUE.value, header=header))
