@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,10 @@ class KernelBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             raise RuntimeError("no C compiler to link the kernels with: set CC, or install ziglang")
         for name in (INDEX, index["library"]):
             build_data["force_include"][str(folder / name)] = f"gantrymq/kernels/built/{name}"
+        facts = folder.parent / "build.json"
+        facts.write_text(json.dumps(_build_facts()))
+        build_data["force_include"][str(facts)] = "gantrymq/build.json"
+        build_data["shared_data"].update(_shared_data(folder.parent / "share"))
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{_platform_tag()}"
 
@@ -65,6 +71,32 @@ class DescriptionHook(MetadataHookInterface):
 def _plain_link(link: re.Match[str]) -> str:
     text, target = link.groups()
     return f"`{target}`" if target.endswith(text) else f"{text} (`{target}`)"
+
+
+def _shared_data(folder: Path) -> dict[str, str]:
+    """The manual page and the shells' completions, which go where programs of the environment's prefix look."""
+    from gantrymq.cli.completion import Shell, script
+    from gantrymq.cli.man import manual_page
+
+    texts = {
+        "man/man1/gantrymq.1": manual_page(),
+        "bash-completion/completions/gantrymq": script(Shell.BASH),
+        "zsh/site-functions/_gantrymq": script(Shell.ZSH),
+        "fish/vendor_completions.d/gantrymq.fish": script(Shell.FISH),
+    }
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, "utf-8")
+    return {str(folder / name): f"share/{name}" for name in texts}
+
+
+def _build_facts() -> dict[str, str | None]:
+    """What ``gantrymq --version`` says of a wheel: no times, so that the same commit gives the same wheel."""
+    commit = None
+    if (_ROOT / ".git").exists() and shutil.which("git"):  # a source archive inside another repository has no commit
+        command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+        commit = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    return {"commit": commit or None, "machine": platform.machine()}
 
 
 def _platform_tag() -> str:

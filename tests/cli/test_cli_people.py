@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import pty
 import select
 import shutil
@@ -41,7 +42,11 @@ def test_no_arguments_show_the_help(gantrymq: Run) -> None:
 def test_version(gantrymq: Run) -> None:
     from gantrymq import __version__
 
-    assert gantrymq("--version").text == f"gantrymq {__version__}\n"
+    first, built, runs_on, extras = gantrymq("--version").text.splitlines()
+    assert first == f"gantrymq {__version__}"
+    assert "a checkout" in built
+    assert f"Python {platform.python_version()}" in runs_on
+    assert "jit" in extras.partition("(")[0]
 
 
 LARGE = ("pandas", "pyarrow", "pyspark")

@@ -13,7 +13,10 @@ _IN_STORE: tuple[str, ...] = (
     *("info", "dump", "show", "log", "query", "at", "pending", "verify", "export"),
     *("recover", "rebuild", "salvage", "ingest"),
 )
-_OTHERS: tuple[str, ...] = ("produce", "consume", "serve", "namesrv", "broker", "console")
+_OTHERS: tuple[str, ...] = (
+    *("produce", "consume", "serve", "namesrv", "broker", "console"),
+    *("completion", "man"),
+)
 
 
 def application(arguments: Sequence[str]) -> typer.Typer:
@@ -64,15 +67,16 @@ def _command(name: str) -> Any:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from gantrymq import __version__
+        from gantrymq.cli.version import version_lines
 
-        print(f"gantrymq {__version__}")
+        print(*version_lines(), sep="\n")
         raise typer.Exit
 
 
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print version and origin, and exit."),
     ] = False,
 ) -> None:
     """Apache RocketMQ's store and broker in Python: look into them, recover, serve, administer.

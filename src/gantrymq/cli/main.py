@@ -136,6 +136,10 @@ def _parsed(arguments: Sequence[str]) -> int:
     from gantrymq.cli.application import application
 
     command = get_command(application(arguments))
+    if os.environ.get("_GANTRYMQ_COMPLETE"):
+        from gantrymq.cli.completion import answer_shell
+
+        return answer_shell(command)
     try:
         with command.make_context("gantrymq", list(arguments)) as context:
             command.invoke(context)

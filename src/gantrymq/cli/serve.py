@@ -77,6 +77,7 @@ def run(
     from gantrymq.embedded.standalone import Extras, Standalone
     from gantrymq.namesrv.settings import acts
 
+    settings.warn_if_exposed(live.broker.bind_address, acl=live.broker.acl_enable)
     others = {key: text for key, text in settings.entries.items() if not acts(key)}
     tls, client_tls = settings.tls(), settings.client_tls()
 

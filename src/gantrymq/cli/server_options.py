@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 STORE_KEY = "storePathRootDir"
 _DEFAULT_STORE = "store"  # in the home directory, as for RocketMQ
+_SET_VARIABLES = "GANTRYMQ_SET_"
 
 StoreDirectory = Annotated[
     Path | None,
@@ -93,6 +95,16 @@ class ServerSettings:
         said = {key: text for key, text in self.entries.items() if key.startswith("tls.")}
         return tls_server(said) if said else None
 
+    def warn_if_exposed(self, bind_address: str, *, acl: bool) -> None:
+        """Warn on stderr if other hosts reach a server at ``bind_address`` that has neither ACL nor enforced TLS."""
+        tls = self.tls()
+        if acl or _is_loopback(bind_address) or (tls is not None and tls.mode.value == "enforcing"):
+            return
+        warn(
+            f"bindAddress={bind_address} is open to other hosts: any host that reaches it can read, write and delete; "
+            "set aclEnable=true, or tls.server.mode=enforcing with client certificates, or bind a private address"
+        )
+
     def client_tls(self) -> ssl.SSLContext | None:
         """The TLS context for outgoing connections (tls.enable); None: without TLS. Raises ConfigError."""
         from gantrymq.remoting.transport.tls import tls_client
@@ -101,14 +113,32 @@ class ServerSettings:
 
 
 def read_server_options(config_file: Path | None, assignments: list[str] | None) -> ServerSettings:
-    """The settings of ``-c`` and ``--set``; ``--set`` has precedence. Warns on stderr. Raises ConfigError, OSError."""
+    """The settings of ``-c``, of the environment (``GANTRYMQ_SET_<key>``) and of ``--set``; the last one wins.
+
+    Two underscores in a variable's name stand for a dot, which most shells refuse there. Warns on stderr. Raises
+    ConfigError for an unknown key in the environment or in ``--set``, OSError.
+    """
     from gantrymq.config.properties import unknown_keys
     from gantrymq.namesrv.settings import is_known
 
-    entries = read_entries(config_file, assignments, also=is_known)
+    entries = read_entries(config_file, [*_from_environment(), *(assignments or ())], also=is_known)
     for warning in unknown_keys(entries, also=is_known):
         warn(warning)
     return ServerSettings(entries, config_file)
+
+
+def _is_loopback(address: str) -> bool:
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def _from_environment() -> list[str]:
+    given = sorted((name, value) for name, value in os.environ.items() if name.startswith(_SET_VARIABLES))
+    return [f"{name.removeprefix(_SET_VARIABLES).replace('__', '.')}={value}" for name, value in given]
 
 
 def _changed_by_tools(file: Path, is_live: Callable[[str], bool]) -> dict[str, str]:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gantrymq.cli.service_manager import READY, STOPPING, notify
 from gantrymq.model.texts import escape_controls
 
 if TYPE_CHECKING:
@@ -60,8 +61,10 @@ async def _serve(server: Server, *, json: bool) -> None:
     gc.freeze()  # a server's objects stay, so no garbage collection needs to visit them
     try:
         _announce(server.announcement(), json=json)
+        notify(READY)
         await stop.wait()
     finally:
+        notify(STOPPING)
         await server.shutdown()
 
 

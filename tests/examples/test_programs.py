@@ -1,0 +1,66 @@
+"""The programs of examples/ do what they say. Those of Spark streams are in tests/spark/test_examples.py."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gantrymq import EmbeddedBroker, Message, Producer
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def run(name: str, *arguments: object) -> str:
+    command = [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_orders_at_a_cluster(rocketmq_session: EmbeddedBroker) -> None:
+    assert run("orders.py", rocketmq_session.namesrv, "--orders", 20) == "20 orders sent, 20 billed\n"
+    assert sum(rocketmq_session.consumer_offsets("billing", "orders").values()) == 20
+
+
+def test_reminders_with_a_broker_of_their_own() -> None:
+    lines = run("reminders.py").splitlines()
+    assert sorted(lines) == ["5 reminders handled", *(f"reminder {number}" for number in range(5))]
+
+
+def test_the_tests_of_a_shop() -> None:
+    plain = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist")
+    command = [sys.executable, "-m", "pytest", *plain, str(EXAMPLES / "test_shop.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "3 passed" in done.stdout, done.stdout
+
+
+@pytest.mark.filterwarnings("ignore:Using .httpx. with .starlette.testclient.")
+def test_a_web_service(rocketmq_session: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    from starlette.testclient import TestClient
+
+    monkeypatch.setenv("ROCKETMQ", rocketmq_session.namesrv)
+    app = runpy.run_path(str(EXAMPLES / "service.py"))["app"]
+    with TestClient(app) as client:
+        numbers = [f"web-{number}" for number in range(5)]
+        for number in numbers:
+            assert client.post(f"/orders/{number}", content=b"{}").status_code == 202
+        deadline = time.monotonic() + 60
+        while not set(numbers) <= set(client.get("/handled").json()):
+            assert time.monotonic() < deadline, "the orders were not handled"
+            time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_topics_explored_with_spark(tmp_path: Path) -> None:
+    with EmbeddedBroker(tmp_path / "store") as broker, Producer(broker.namesrv) as producer:
+        for number in range(12):
+            producer.send(Message("orders", b'{"cents": 100}', tags="paid" if number % 3 else "open"))
+    said = run("explore_topics.py", tmp_path / "store", "orders")
+    assert "|paid|8    |" in said
+    assert "|open|4    |" in said
+    assert "|1200 |" in said
