@@ -11,6 +11,11 @@ from gantrymq.embedded.broker import EmbeddedBroker
 
 @pytest.fixture(scope="package")
 def broker() -> Iterator[EmbeddedBroker]:
-    settings = {"enablePropertyFilter": True, "recallMessageEnable": True, "transactionCheckInterval": 1_000}
+    settings = {
+        "enablePropertyFilter": True,
+        "recallMessageEnable": True,
+        "transactionCheckInterval": 1_000,
+        "reviveInterval": 50,
+    }
     with EmbeddedBroker(settings=settings, grpc=True) as running:
         yield running

@@ -9,7 +9,7 @@ import typer
 
 from gantrymq.cli.options import AsJson, ConfigFile, Settings
 from gantrymq.cli.serve import run
-from gantrymq.cli.server_options import ListenPort, StoreDirectory, Verbose, read_server_options
+from gantrymq.cli.server_options import GrpcPort, ListenPort, StoreDirectory, Verbose, read_server_options
 from gantrymq.cli.terminal import warn
 
 
@@ -20,6 +20,7 @@ def broker(
         typer.Option("-n", "--namesrv", metavar="ADDRESSES", help="host:port;host:port; wins over namesrvAddr."),
     ] = None,
     listen_port: ListenPort = None,
+    grpc_port: GrpcPort = None,
     config: ConfigFile = None,
     set_: Settings = None,
     verbose: Verbose = False,
@@ -40,7 +41,7 @@ def broker(
     """
     settings = read_server_options(config, set_)
     path = settings.store(store)
-    live = settings.broker(listen_port, path)
+    live = settings.broker(listen_port, path, grpc_port)
     if namesrv is not None:
         live.broker = replace(live.broker, namesrv_addr=namesrv)
     if not live.broker.name_servers:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gantrymq.cli.options import AsJson, ConfigFile, Settings
-from gantrymq.cli.server_options import ListenPort, ServerSettings, StoreDirectory, Verbose, read_server_options
+from gantrymq.cli.server_options import (
+    GrpcPort,
+    ListenPort,
+    ServerSettings,
+    StoreDirectory,
+    Verbose,
+    read_server_options,
+)
 from gantrymq.cli.terminal import warn
 
 if TYPE_CHECKING:
@@ -28,6 +35,7 @@ def serve(
         ),
     ] = None,
     listen_port: ListenPort = None,
+    grpc_port: GrpcPort = None,
     no_namesrv: Annotated[
         bool, typer.Option("--no-namesrv", help="Run only the broker; it registers at namesrvAddr.")
     ] = False,
@@ -48,13 +56,14 @@ def serve(
         gantrymq serve
         gantrymq serve --store /data/store --namesrv-port 0 --listen-port 0 --json
         gantrymq serve -c broker.conf --set flushDiskType=SYNC_FLUSH
+        gantrymq serve --grpc-port 8081
         gantrymq serve --set bindAddress=0.0.0.0 --set brokerIP1=10.1.2.3
     """
     settings = read_server_options(config, set_)
     from gantrymq.embedded.standalone import NAMESRV_FOLDER
 
     path = settings.store(store)
-    live = settings.broker(listen_port, path)
+    live = settings.broker(listen_port, path, grpc_port)
     namesrv = None if no_namesrv else settings.namesrv(namesrv_port, path / NAMESRV_FOLDER, own_port=False)
     if namesrv is not None and live.broker.name_servers:
         warn(f"namesrvAddr={live.broker.namesrv_addr} has no effect without --no-namesrv")
@@ -108,4 +117,5 @@ class _Announced:
     def announcement(self) -> Mapping[str, object]:
         pair = self._pair
         store = str(pair.store_path)
-        return {"namesrv": pair.namesrv_address or None, "broker": pair.broker_address, "store": store}
+        said = {"namesrv": pair.namesrv_address or None, "broker": pair.broker_address, "store": store}
+        return said if pair.grpc_address is None else said | {"grpc": pair.grpc_address}

@@ -39,6 +39,17 @@ ListenPort = Annotated[
     int | None,
     typer.Option("--listen-port", metavar="PORT", min=0, max=65535, help="0 takes a free one.", show_default="10911"),
 ]
+GrpcPort = Annotated[
+    int | None,
+    typer.Option(
+        "--grpc-port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="Serve the clients of RocketMQ 5, too (RocketMQ's proxy: 8081). 0 takes a free one.",
+        show_default="no gRPC",
+    ),
+]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Log to stderr which clients come and go.")]
 
 
@@ -56,7 +67,7 @@ class ServerSettings:
         """The store's directory: ``given``, else storePathRootDir, else ~/store."""
         return given or Path(self.entries.get(STORE_KEY) or Path.home() / _DEFAULT_STORE)
 
-    def broker(self, listen_port: int | None, store: Path) -> LiveConfig:
+    def broker(self, listen_port: int | None, store: Path, grpc_port: int | None = None) -> LiveConfig:
         """The settings of a broker and its store at ``store``. Raises ConfigError, OSError.
 
         Settings that a tool changes at run time are saved in the file of ``-c``, or else in the store's
@@ -70,6 +81,8 @@ class ServerSettings:
         config.update({**changed, **self.entries})
         if listen_port is not None:
             config.broker = replace(config.broker, listen_port=listen_port)
+        if grpc_port is not None:
+            config.broker = replace(config.broker, grpc_server_port=grpc_port)
         return config
 
     def namesrv(self, listen_port: int | None, home: Path, *, own_port: bool) -> NamesrvConfig:

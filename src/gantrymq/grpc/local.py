@@ -65,13 +65,11 @@ class InProcessChannel:
             waiter.set_result(command)
 
     def send_bytes(self, frames: Sequence[bytes]) -> None:
-        """Take a response that is encoded, in one or more pieces. The body may be in pieces of its own."""
-        head = frames[0]
-        _, word = FRAME_HEAD.unpack_from(head)
+        """Take a response that is encoded, in one or more pieces."""
+        frame = frames[0] if len(frames) == 1 else b"".join(frames)
+        _, word = FRAME_HEAD.unpack_from(frame)
         body_at = FRAME_HEAD.size + (word & 0xFFFFFF)
-        header, rest = bytes(head[FRAME_HEAD.size : body_at]), head[body_at:]
-        body = b"".join((rest, *frames[1:])) if len(frames) > 1 else bytes(rest)
-        self.send(decode_command(word >> 24, header, body))
+        self.send(decode_command(word >> 24, bytes(frame[FRAME_HEAD.size : body_at]), bytes(frame[body_at:])))
 
     def invoke_oneway(self, command: RemotingCommand) -> None:
         """Take a one-way request of the broker."""
