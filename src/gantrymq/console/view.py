@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any
@@ -28,10 +28,15 @@ _MOST_FIELDS = 2_000
 
 @dataclass(frozen=True)
 class Link:
-    """An entry of the navigation."""
+    """An entry of the navigation. It is marked on its own page, on those below it, and on ``others``."""
 
     path: str
     name: str
+    others: Sequence[str] = ()
+
+    def leads_to(self, path: str) -> bool:
+        """Whether the entry is that of the page at ``path``."""
+        return path in (self.path, *self.others) or (self.path != "/" and path.startswith(f"{self.path}/"))
 
 
 @dataclass
@@ -197,8 +202,3 @@ async def read_form(request: Request) -> list[tuple[str, str]]:
         return parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except ValueError:
         raise HTTPException(400, "The form cannot be read.") from None
-
-
-def field_values(view: View, names: Sequence[str]) -> Mapping[str, str]:
-    """The given parameters, to fill a form with what was entered before."""
-    return {name: view.text(name) for name in names}

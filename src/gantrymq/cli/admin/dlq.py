@@ -15,7 +15,6 @@ from gantrymq.cli.options import Begin, End, whole_number
 
 if TYPE_CHECKING:
     from gantrymq.client.consumer.received import ReceivedMessage
-    from gantrymq.model.message import Message, StoredMessage
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.", show_default=False)]
 _STDOUT = Path("-")
@@ -163,6 +162,7 @@ def _resent(
     from contextlib import nullcontext
 
     from gantrymq.broker.names import retry_topic
+    from gantrymq.client.admin.dead_letters import copy_to_send
     from gantrymq.client.producer import Producer
     from gantrymq.client.records import or_as_stored
     from gantrymq.errors import GantrymqError
@@ -182,7 +182,7 @@ def _resent(
                 yield {**row, "status": "DRY_RUN", "newMsgId": None}
                 continue
             try:
-                result = producer.send(_copy(or_as_stored(letter, limit), target))
+                result = producer.send(copy_to_send(or_as_stored(letter, limit), target))
             except GantrymqError as error:
                 session.missing(letter.msg_id, error)
                 yield {**row, "status": "FAILED", "newMsgId": None}
@@ -190,30 +190,3 @@ def _resent(
                 if result.status.name != "SEND_OK":
                     session.finding(f"{letter.msg_id}: {result.status.name}; the message is stored, but may be lost")
                 yield {**row, "status": result.status.name, "newMsgId": result.msg_id}
-
-
-def _copy(letter: StoredMessage, topic: str) -> Message:
-    """The message to send. Its properties are those of its sender; a retry also has the topic that it came from.
-
-    Raises MQClientError if its body cannot be decompressed.
-    """
-    from gantrymq.broker.names import is_retry_or_dlq
-    from gantrymq.errors import MQClientError
-    from gantrymq.model import message as names
-    from gantrymq.model.flags import COMPRESSED
-
-    if letter.sys_flag & COMPRESSED:
-        raise MQClientError("its body cannot be decompressed; `gantrymq admin dlq export` writes it as it is stored")
-    # The broker and the producer set these again. The old values would delay the message, or count its old failures.
-    dropped = {
-        names.PROPERTY_UNIQ_KEY, names.PROPERTY_CLUSTER, names.PROPERTY_MSG_REGION, names.PROPERTY_TRACE_SWITCH,
-        names.PROPERTY_WAIT, names.PROPERTY_DELAY, names.PROPERTY_REAL_TOPIC, names.PROPERTY_REAL_QUEUE_ID,
-        names.PROPERTY_RECONSUME_TIME, names.PROPERTY_MAX_RECONSUME_TIMES, names.PROPERTY_TAGS, names.PROPERTY_KEYS,
-        *([] if is_retry_or_dlq(topic) else [names.PROPERTY_RETRY_TOPIC]),
-    }  # fmt: skip
-    kept = {
-        name: value
-        for name, value in letter.properties.items()
-        if name not in dropped and not name.startswith("TIMER_")
-    }
-    return names.Message(topic, letter.body, tags=letter.tags, keys=letter.keys, properties=kept, flag=letter.flag)

@@ -3,16 +3,44 @@
 from __future__ import annotations
 
 from gantrymq.client.settings import ClientConfig
+from gantrymq.console.cluster.brokers import BrokerPages
+from gantrymq.console.cluster.clients import ClientPages
+from gantrymq.console.cluster.dlq import DeadLetterPages
+from gantrymq.console.cluster.groups import GroupPages
+from gantrymq.console.cluster.messages import MessagePages
 from gantrymq.console.cluster.overview import OverviewPages, Watch
+from gantrymq.console.cluster.pending import PendingPages
+from gantrymq.console.cluster.reset import ResetPages
 from gantrymq.console.cluster.source import ClusterSource
+from gantrymq.console.cluster.topics import TopicPages
 from gantrymq.console.view import Link, Site
 
-_NAVIGATION = (Link("/", "Overview"),)
+_NAVIGATION = (
+    Link("/", "Overview"),
+    Link("/brokers", "Brokers"),
+    Link("/topics", "Topics", ("/delete-topic",)),
+    Link("/groups", "Groups", ("/reset",)),
+    Link("/clients", "Clients", ("/consumer",)),
+    Link("/messages", "Messages", ("/message", "/trace")),
+    Link("/dlq", "Dead letters", ("/resend",)),
+    Link("/pending", "Pending"),
+)
 
 
 def cluster_site(config: ClientConfig) -> Site:
     """The pages for the cluster of ``config``. No server is asked before the first request."""
     source = ClusterSource(config)
-    pages = (OverviewPages(Watch(source)),)
+    watch = Watch(source)
+    pages = (
+        OverviewPages(watch),
+        BrokerPages(source, watch),
+        TopicPages(source),
+        GroupPages(source),
+        ResetPages(source),
+        ClientPages(source),
+        MessagePages(source),
+        DeadLetterPages(source),
+        PendingPages(source),
+    )
     routes = [route for family in pages for route in family.routes()]
     return Site(config.name_servers, "cluster", _NAVIGATION, routes, source.close)

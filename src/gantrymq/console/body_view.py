@@ -1,0 +1,60 @@
+"""A body as a page shows it: as text, as indented JSON, or as hexadecimal; the first part of a large one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from gantrymq.console.rendering import lines
+from gantrymq.format.body_text import HEX_SHOWN_BYTES, body_beginning, body_text, hex_lines, indented_json
+from gantrymq.model.size import size_text
+
+TEXT, JSON, HEX = "text", "json", "hex"
+VIEWS = (TEXT, JSON, HEX)
+SHOWN_CHARACTERS = 64 << 10
+_MOST_JSON_BYTES = 2 << 20  # parsing and indenting more takes too long for a page
+
+
+@dataclass(frozen=True)
+class BodyView:
+    """A body in one of its views. ``note`` says what is not shown, ``others`` are the views that are possible."""
+
+    view: str
+    views: Sequence[str]
+    size_bytes: int
+    shown: Markup
+    note: str
+
+
+def body_view(body: bytes, wanted: str = "") -> BodyView:
+    """The body as ``wanted``; without it, or if that is not possible, as JSON, else as text, else as hexadecimal."""
+    text = body_text(body)
+    is_short = len(body) <= _MOST_JSON_BYTES
+    json = indented_json(text) if text is not None and is_short else None
+    views = [HEX]
+    views[:0] = [TEXT] if text is not None or body_beginning(body, len(body), 64) is not None else []
+    views[:0] = [JSON] if json is not None else []
+    view = wanted if wanted in views else views[0]
+    if not body:
+        return BodyView(view, views, 0, Markup(""), "The body is empty.")
+    if view == HEX:
+        note = _note(HEX_SHOWN_BYTES, len(body), "bytes") if len(body) > HEX_SHOWN_BYTES else ""
+        return BodyView(view, views, len(body), lines("\n".join(hex_lines(body))), note)
+    whole = json if view == JSON and json is not None else body.decode("utf-8", "replace") if text is None else text
+    note = f"The first {SHOWN_CHARACTERS:,} of {len(whole):,} characters." if len(whole) > SHOWN_CHARACTERS else ""
+    return BodyView(view, views, len(body), lines(whole[:SHOWN_CHARACTERS]), note)
+
+
+def _note(shown: int, total: int, unit: str) -> str:
+    return f"The first {shown:,} of {total:,} {unit} ({size_text(total)})."
+
+
+def beginning(body: bytes, most: int = 80) -> str:
+    """The beginning of a body in one line of a table: text, or hexadecimal."""
+    text = body_beginning(body, len(body), most)
+    if text is not None and not any(ord(one) < 0x20 and one not in "\t\n\r" for one in text):
+        return " ".join(text.split())
+    shown = body[: most // 3].hex(" ")
+    return f"{shown} …" if len(body) > most // 3 else shown

@@ -1,0 +1,109 @@
+"""Clients: the producers and consumers that are connected, and what a consumer reports of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gantrymq.console.cluster.groups import Member, connection_of
+from gantrymq.console.cluster.names import is_own_group
+from gantrymq.console.cluster.source import ClusterSession, ClusterSource
+from gantrymq.console.view import View, get
+from gantrymq.remoting.bodies.client import SubscriptionData
+from gantrymq.remoting.body import by_queue
+from gantrymq.remoting.codes import version_name
+
+_MOST_GROUPS = 200
+
+
+@dataclass(frozen=True)
+class ConsumerRow:
+    """A member of a group, with the group's subscriptions and message model."""
+
+    group: str
+    client: Member
+    model: str
+    topics: str
+
+
+class ClientPages:
+    """The clients of a cluster."""
+
+    def __init__(self, source: ClusterSource) -> None:
+        self._source = source
+
+    def routes(self) -> list[Route]:
+        """The list, and one consumer."""
+        return [get("/clients", self.clients), get("/consumer", self.consumer)]
+
+    def clients(self, view: View) -> Response:
+        """The producers and the consumers whose group, id or address contains ``q``."""
+        wanted = view.text("q").lower()
+        with self._source.session(view) as session:
+            producers = [row for row in _producers(session) if wanted in " ".join(map(str, row.values())).lower()]
+            consumers, is_cut = _consumers(session)
+        consumers = [
+            one for one in consumers if wanted in f"{one.group} {one.client.client_id} {one.client.address}".lower()
+        ]
+        return view.page(
+            "cluster/clients.html.j2", producers=producers, consumers=consumers, wanted=view.text("q"), is_cut=is_cut
+        )
+
+    def consumer(self, view: View) -> Response:
+        """One consumer: its queues, subscriptions, rates and settings."""
+        group, client_id = view.text("group"), view.text("client")
+        with self._source.session(view) as session:
+            info = session.admin.consumer_running_info(group, client_id)
+        pop = {queue: ("pop", one) for queue, one in by_queue(info.mq_pop_table).items()}
+        return view.page(
+            "cluster/consumer.html.j2",
+            group=group,
+            client_id=client_id,
+            properties=sorted(info.properties.items()),
+            subscriptions=sorted(info.subscription_set, key=lambda one: one.topic),
+            queues=sorted(by_queue(info.mq_table).items()),
+            pop_queues=sorted(pop),
+            rates=sorted(info.status_table.items()),
+        )
+
+
+def _producers(session: ClusterSession) -> list[dict[str, object]]:
+    """A row for each producer at each master. Several brokers list the same producer, which is one row."""
+    rows: dict[tuple[str, str | None], dict[str, object]] = {}
+    for broker, groups in session.each(session.masters(), lambda one: session.admin.all_producers(one.address)):
+        for group, members in groups.items():
+            for one in members:
+                row = rows.setdefault(
+                    (group, one.client_id),
+                    {
+                        "group": group, "client_id": one.client_id, "address": one.remote_ip, "language": one.language,
+                        "version": version_name(one.version), "last_ms": one.last_update_timestamp, "brokers": "",
+                    },
+                )  # fmt: skip
+                row["brokers"] = f"{row['brokers']}, {broker.name}".removeprefix(", ")
+    return [rows[key] for key in sorted(rows, key=str)]
+
+
+def _consumers(session: ClusterSession) -> tuple[list[ConsumerRow], bool]:
+    """A row for each member of each group; whether there are more groups than are asked."""
+    tables = session.each(session.masters(), lambda one: session.admin.subscription_groups(one.address))
+    groups = sorted({name for _, table in tables for name in table if is_own_group(name)})
+    rows = list[ConsumerRow]()
+    for group in groups[:_MOST_GROUPS]:
+        connection = connection_of(session, group)
+        if connection is None:
+            continue
+        topics = ", ".join(_subscription_text(one) for _, one in sorted(connection.subscription_table.items()))
+        model = connection.message_model or ""
+        rows += [
+            ConsumerRow(group, Member.of(one), model, topics)
+            for one in sorted(connection.connection_set, key=lambda one: one.client_id or "")
+        ]
+    return rows, len(groups) > _MOST_GROUPS
+
+
+def _subscription_text(one: SubscriptionData) -> str:
+    """``orders`` or ``orders (paid || sent)``."""
+    return one.topic if one.sub_string in (None, "", "*") else f"{one.topic} ({one.sub_string})"
