@@ -1,4 +1,4 @@
-"""A cluster with everything that a page can show: topics, groups, lag, dead letters, pending messages, bodies of all kinds.
+"""A cluster with all that a page can show: topics, groups, lag, dead letters, pending messages, bodies of all kinds.
 
 ``python -m tests.console.demo_cluster [PORT]`` serves the console of such a cluster, with changes allowed.
 """

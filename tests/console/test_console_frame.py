@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from console.demo_cluster import DemoCluster
 from gantrymq import EmbeddedBroker, Message, Producer
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.clock import ShiftedClock
@@ -17,20 +18,6 @@ from gantrymq.console.security import SESSION_S, Access, is_loopback, own_path
 from gantrymq.console.server import ConsoleServer
 from gantrymq.console.store.site import store_site
 from gantrymq.console.visible import visible, visible_lines
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(console=True) as running:
-        with Producer(running.namesrv) as producer:
-            producer.send(Message("orders", b"hello"))
-        yield running
-
-
-@pytest.fixture(scope="module")
-def page(broker: EmbeddedBroker) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=broker.console, timeout=20) as client:
-        yield client
 
 
 @contextmanager
@@ -46,14 +33,14 @@ def served(access: Access, path: Path) -> Iterator[tuple[str, httpx.Client]]:
         loop.close(server.shutdown())
 
 
-def test_the_overview_shows_the_brokers(page: httpx.Client, broker: EmbeddedBroker) -> None:
+def test_the_overview_shows_the_brokers(page: httpx.Client, demo: DemoCluster) -> None:
     answer = page.get("/")
     assert answer.status_code == 200
-    assert broker.address in answer.text
+    assert demo.broker.address in answer.text
     assert "broker-a" in answer.text
     part = page.get("/live/overview")
     assert "<html" not in part.text
-    assert broker.address in part.text
+    assert demo.broker.address in part.text
     [point] = page.get("/live/rates").json()["points"][:1]
     assert len(point) == 4
 
@@ -182,11 +169,11 @@ def test_loopback_is_told_from_other_addresses() -> None:
 
 
 def test_what_has_no_shape_is_made_visible() -> None:
-    assert visible("a\x1b[31mb\x00\x7f\r\n") == "a␛[31mb␀␡␍␊"
+    assert visible("a\x1b[31mb\x00\x7f\r\n") == "a⟨ESC⟩[31mb⟨NUL⟩⟨DEL⟩⟨CR⟩⟨LF⟩"
     assert visible("safe\u202etxt.exe\u2066\x9b") == "safe⟨U+202E⟩txt.exe⟨U+2066⟩⟨U+009B⟩"
     assert visible("\ud800") == "⟨U+D800⟩"
     assert visible("Ünï 漢字 👩‍👧") == "Ünï 漢字 👩‍👧"
-    assert visible_lines("one\r\ntwo\tx\n\x1b") == "one\ntwo\tx\n␛"
+    assert visible_lines("one\r\ntwo\tx\n\x1b") == "one\ntwo\tx\n⟨ESC⟩"
 
 
 # A store

@@ -30,21 +30,27 @@ class BodyView:
 
 def body_view(body: bytes, wanted: str = "") -> BodyView:
     """The body as ``wanted``; without it, or if that is not possible, as JSON, else as text, else as hexadecimal."""
-    text = body_text(body)
-    is_short = len(body) <= _MOST_JSON_BYTES
-    json = indented_json(text) if text is not None and is_short else None
-    views = [HEX]
-    views[:0] = [TEXT] if text is not None or body_beginning(body, len(body), 64) is not None else []
-    views[:0] = [JSON] if json is not None else []
+    text, plain = _decoded(body), body_text(body)
+    json = indented_json(plain) if plain is not None and len(body) <= _MOST_JSON_BYTES else None
+    views = [name for name, possible in ((JSON, json), (TEXT, text), (HEX, "")) if possible is not None]
+    if text is not None and "\0" in text:
+        views.reverse()  # binary data that happens to be UTF-8
     view = wanted if wanted in views else views[0]
     if not body:
         return BodyView(view, views, 0, Markup(""), "The body is empty.")
     if view == HEX:
         note = _note(HEX_SHOWN_BYTES, len(body), "bytes") if len(body) > HEX_SHOWN_BYTES else ""
         return BodyView(view, views, len(body), lines("\n".join(hex_lines(body))), note)
-    whole = json if view == JSON and json is not None else body.decode("utf-8", "replace") if text is None else text
+    whole = (json if view == JSON else text) or ""
     note = f"The first {SHOWN_CHARACTERS:,} of {len(whole):,} characters." if len(whole) > SHOWN_CHARACTERS else ""
     return BodyView(view, views, len(body), lines(whole[:SHOWN_CHARACTERS]), note)
+
+
+def _decoded(body: bytes) -> str | None:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _note(shown: int, total: int, unit: str) -> str:

@@ -21,6 +21,7 @@ from markupsafe import Markup, escape
 from gantrymq.console.security import STATIC
 from gantrymq.console.visible import visible, visible_lines
 from gantrymq.model.size import size_text
+from gantrymq.model.texts import count_text
 
 _LAST_MS = 253_402_300_799_999  # the end of the year 9999
 
@@ -37,7 +38,7 @@ def environment() -> Environment:
         finalize=_shown,
     )
     made.filters |= {"number": number, "size": size, "rate": rate, "raw": raw, "lines": lines, "percent": percent}
-    made.globals |= {"url": url, "static": static, "time_in": time_in, "yes": yes}
+    made.globals |= {"url": url, "static": static, "time_in": time_in, "yes": yes, "count": count_text}
     return made
 
 

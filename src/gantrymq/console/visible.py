@@ -6,7 +6,10 @@ hides an escape sequence.
 
 from __future__ import annotations
 
-_PICTURES = 0x2400  # U+2400 is the picture of U+0000
+_CONTROLS = (
+    "NUL SOH STX ETX EOT ENQ ACK BEL BS TAB LF VT FF CR SO SI DLE DC1 DC2 DC3 DC4 "
+    "NAK SYN ETB CAN EM SUB ESC FS GS RS US"
+).split()
 _DELETE = 0x7F
 # Marks and embeddings of direction, separators, other characters without width, and tags. The joiners U+200C and
 # U+200D stay: emoji and some scripts need them.
@@ -16,15 +19,15 @@ _NAMED = (
     *range(0xE0000, 0xE0080),
 )
 _SHOWN = {
-    **{code: chr(_PICTURES + code) for code in range(0x20)},
-    _DELETE: "␡",
+    **{code: f"⟨{name}⟩" for code, name in enumerate(_CONTROLS)},
+    _DELETE: "⟨DEL⟩",
     **{code: f"⟨U+{code:04X}⟩" for code in (*range(0x80, 0xA0), *_NAMED, *range(0xD800, 0xE000))},
 }
 _SHOWN_IN_TEXT = {code: shown for code, shown in _SHOWN.items() if chr(code) not in "\t\n"}
 
 
 def visible(text: str) -> str:
-    """``text`` in one line: each character without a shape of its own is replaced by its picture or its number."""
+    """``text`` in one line: each character without a shape of its own is replaced by its name or its number."""
     return text.translate(_SHOWN)
 
 

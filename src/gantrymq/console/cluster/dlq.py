@@ -23,12 +23,12 @@ from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.producer import Producer
 from gantrymq.client.settings import ClientConfig, ProducerConfig
 from gantrymq.clock import Clock, SystemClock
-from gantrymq.console.cluster.browse import newest
+from gantrymq.console.cluster.browse import Found, newest
 from gantrymq.console.cluster.source import ClusterSession, ClusterSource
 from gantrymq.console.failures import failure_text
 from gantrymq.console.rendering import url
 from gantrymq.console.view import View, action, get
-from gantrymq.errors import GantrymqError
+from gantrymq.errors import GantrymqError, NoRouteError
 from gantrymq.model.message import PROPERTY_RETRY_TOPIC
 from gantrymq.model.message_queue import MessageQueue
 
@@ -113,9 +113,11 @@ class DeadLetterPages:
         """The newest letters of a group, within store times."""
         group = view.name()
         with self._source.session(view) as session:
-            found = newest(
-                session, dlq_topic(group), most=_MOST, begin_ms=view.moment_ms("begin"), end_ms=view.moment_ms("end")
-            )
+            begin_ms, end_ms = view.moment_ms("begin"), view.moment_ms("end")
+            try:
+                found = newest(session, dlq_topic(group), most=_MOST, begin_ms=begin_ms, end_ms=end_ms)
+            except NoRouteError:  # the topic is made with the first dead letter
+                found = Found()
         rows = [
             (one, letter, one.properties.get(PROPERTY_RETRY_TOPIC), self._sent.time_ms(group, letter))
             for one in found.rows

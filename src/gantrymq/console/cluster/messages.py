@@ -58,7 +58,8 @@ class MessagePages:
         if by not in KINDS:
             raise HTTPException(400, f"by: {by!r} is none of {', '.join(KINDS)}")
         with self._source.session(view) as session:
-            topics = [one for one in session.admin.topics() if kind_of(one) == NORMAL]
+            servers = session.server_names()
+            topics = [one for one in session.admin.topics() if kind_of(one, servers) == NORMAL]
             found = problem = None
             if view.text("topic"):
                 try:

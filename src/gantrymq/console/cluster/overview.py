@@ -99,11 +99,11 @@ class Watch:
             }
             topics = session.admin.topics()
             ordered = sorted(lags.values(), key=lambda one: (-one.behind, one.group))
-            servers = {name for one in brokers for name in (one.name, one.cluster)}  # each has a topic of its name
+            servers = session.server_names()
             return Look(
                 taken_ms=self._clock.now_ms(),
                 brokers=tuple(states),
-                topics=sum(kind_of(one) == NORMAL and one not in servers for one in topics),
+                topics=sum(kind_of(one, servers) == NORMAL for one in topics),
                 groups=sum(map(is_own_group, groups)),
                 dead_letter_topics=sum(kind_of(one) == DLQ for one in topics),
                 lags=tuple(one for one in ordered if one.queues),

@@ -20,7 +20,7 @@ from gantrymq.console.cluster.browse import Budget, stored_messages
 from gantrymq.console.cluster.groups import progress
 from gantrymq.console.cluster.source import Broker, ClusterSession, ClusterSource
 from gantrymq.console.view import View, get
-from gantrymq.errors import GantrymqError, NoRouteError
+from gantrymq.errors import GantrymqError, MQClientError, NoRouteError
 from gantrymq.format.op_message import decided_offsets
 from gantrymq.model.message import (
     PROPERTY_PRODUCER_GROUP,
@@ -105,20 +105,37 @@ class PendingPages:
 
 
 def _levels(session: ClusterSession) -> list[Level]:
-    """The levels that have waiting messages, from what the masters report of themselves."""
+    """The levels that have waiting messages. Queue N of SCHEDULE_TOPIC_XXXX is level N + 1.
+
+    A master reports how far each level is delivered. It reports nothing of a level before its first delivery.
+    """
+    bounds = session.optional(SCHEDULE_TOPIC, lambda: _bounds(session)) or {}
+    delivered: dict[tuple[str, int], int] = {}
+    delays: dict[str, list[str]] = {}
+    masters = [one for one in session.masters() if any(queue.broker_name == one.name for queue in bounds)]
+    for broker, info in session.each(masters, lambda one: session.admin.broker_runtime_info(one.address)):
+        delays[broker.name] = _delays(session, broker)
+        for key, text in info.items():
+            number, offset = whole(key.removeprefix(_OFFSETS_KEY)), whole(text.partition(",")[0])
+            if key.startswith(_OFFSETS_KEY) and number is not None and offset is not None:
+                delivered[broker.name, number] = offset
     levels = list[Level]()
-    for broker, info in session.each(session.masters(), lambda one: session.admin.broker_runtime_info(one.address)):
-        found = {key: text for key, text in info.items() if key.startswith(_OFFSETS_KEY)}
-        delays = _delays(session, broker) if found else []
-        for key, text in found.items():
-            number = whole(key.removeprefix(_OFFSETS_KEY))
-            offset, _, end = text.partition(",")
-            first, last = whole(offset), whole(end)
-            if number is None or first is None or last is None or last <= first:
-                continue
-            delay = delays[number - 1] if 0 < number <= len(delays) else "?"
-            levels.append(Level(broker.name, number, delay, last - first, first))
+    for queue, (first, end) in bounds.items():
+        number, known = queue.queue_id + 1, delays.get(queue.broker_name, [])
+        first = max(first, delivered.get((queue.broker_name, number), 0))
+        if end > first:
+            delay = known[queue.queue_id] if queue.queue_id < len(known) else "?"
+            levels.append(Level(queue.broker_name, number, delay, end - first, first))
     return sorted(levels, key=lambda one: (one.level, one.broker))
+
+
+def _bounds(session: ClusterSession) -> dict[MessageQueue, tuple[int, int]]:
+    """The first and the next offset of each queue of the delay levels; empty if the topic has no route."""
+    try:
+        stats = session.admin.topic_stats(SCHEDULE_TOPIC)
+    except MQClientError:
+        return {}
+    return {queue: (one.min_offset, one.max_offset) for queue, one in stats.items()}
 
 
 def _delays(session: ClusterSession, broker: Broker) -> list[str]:

@@ -84,6 +84,10 @@ class ClusterSession:
             ]
         return self._brokers
 
+    def server_names(self) -> set[str]:
+        """The names of brokers and clusters. Each has a topic of its name."""
+        return {name for one in self.brokers() for name in (one.name, one.cluster)}
+
     def masters(self) -> list[Broker]:
         """The brokers that accept changes."""
         return [one for one in self.brokers() if one.is_master]

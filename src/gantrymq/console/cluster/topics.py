@@ -26,7 +26,7 @@ from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.codes import ResponseCode
 
 _KINDS = {NORMAL: "Normal", RETRY: "Retry", DLQ: "Dead letters", SYSTEM: "System", "all": "All"}
-TYPES = ("", "NORMAL", "FIFO", "DELAY", "TRANSACTION")
+TYPES = (*" NORMAL FIFO DELAY TRANSACTION MIXED".split(" "),)  # of message.type; empty: not set
 _TYPE = "message.type"
 _STEP = 100
 _MOST_QUEUES = 65_536
@@ -55,8 +55,11 @@ class TopicPages:
         if kind not in _KINDS:
             raise HTTPException(400, f"kind: {kind!r} is none of {', '.join(_KINDS)}")
         with self._source.session(view) as session:
+            servers = session.server_names()
             names = [
-                one for one in session.admin.topics() if kind in ("all", kind_of(one)) and wanted.lower() in one.lower()
+                one
+                for one in session.admin.topics()
+                if kind in ("all", kind_of(one, servers)) and wanted.lower() in one.lower()
             ]
             masters = session.masters()
             tables = session.each(masters, lambda one: session.admin.topic_configs(one.address)) if masters else []
@@ -77,8 +80,8 @@ class TopicPages:
             groups = session.optional(f"groups of {name}", lambda: session.admin.topic_consumers(name))
             return view.page(
                 "cluster/topic.html.j2",
-                name=name, kind=kind_of(name), route=route, configs=configs, queues=queues, groups=groups,
-                seen=fingerprint(configs), perm_text=perm_text, perms=PERMS,
+                name=name, kind=kind_of(name, session.server_names()), route=route, configs=configs,
+                queues=queues, groups=groups, seen=fingerprint(configs), perm_text=perm_text, perms=PERMS,
                 messages=sum(one.max_offset - one.min_offset for one in queues.values()),
                 last_ms=max((one.last_update_timestamp for one in queues.values()), default=None),
             )  # fmt: skip

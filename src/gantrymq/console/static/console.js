@@ -51,7 +51,7 @@ function options(element, names) {
     width: element.clientWidth,
     height: 150,
     cursor: { y: false },
-    legend: { live: true },
+    legend: { live: false },
     scales: { x: { time: true }, y: { range: (plot, low, high) => [0, Math.max(high * 1.1, 5)] } },
     axes: [{ ...axis, space: 80, values: (plot, values) => values.map(timeOfDay) }, { ...axis, size: 62, space: 34, values: whole }],
     series: [

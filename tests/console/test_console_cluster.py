@@ -1,0 +1,371 @@
+"""The pages for a live cluster: what they show, what they escape, and what they change."""
+
+from __future__ import annotations
+
+import html
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import httpx
+import pytest
+
+from console.demo_cluster import EVIL_KEY, HTML, KEY, ODD_TOPIC, DemoCluster
+from gantrymq import EmbeddedBroker
+from gantrymq.client.admin.admin_client import AdminClient
+from gantrymq.client.loop_thread import LoopThread
+from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.console.cluster.pending import delay_ms
+from gantrymq.embedded.standalone import Extras, Standalone
+
+
+def shown(answer: httpx.Response, status: int = 200) -> str:
+    """The text of a page, without marks of HTML."""
+    assert answer.status_code == status, answer.text
+    return html.unescape(re.sub(r"<[^>]+>", " ", answer.text))
+
+
+def form_of(answer: httpx.Response, action: str) -> dict[str, str]:
+    """The fields of the form of a page that is sent to ``action``."""
+    found = re.search(rf'<form[^>]*action="{re.escape(action)}".*?</form>', answer.text, re.S)
+    assert found, f"no form to {action}"
+    fields = {}
+    for tag in re.findall(r"<input[^>]*>", found[0]):
+        values = dict(re.findall(r'(\w+)="([^"]*)"', tag))
+        if "name" in values and (values.get("type") not in ("radio", "checkbox") or "checked" in tag):
+            fields[values["name"]] = html.unescape(values.get("value", ""))
+    return fields
+
+
+def test_no_page_fails_or_shows_raw_characters(page: httpx.Client) -> None:
+    """One page of each kind that the pages link to, and what these link to."""
+    texts = dict[str, str]()
+    waiting = {"/": "/"}
+    while waiting:
+        for kind, path in waiting.items():
+            answer = page.get(path)
+            assert answer.status_code == 200, (path, answer.text[-2000:])
+            assert "\x1b" not in answer.text
+            assert "\u202e" not in answer.text
+            assert "<script>alert" not in answer.text
+            assert "<b>" not in answer.text
+            texts[kind] = answer.text
+        links = {one for text in texts.values() for one in re.findall(r'<a[^>]*href="(/[^"]*)"', text)}
+        kinds = {kind_of_page(html.unescape(one)): html.unescape(one) for one in sorted(links)}
+        waiting = {kind: path for kind, path in kinds.items() if kind not in texts and "/message/body" not in path}
+    assert len(texts) > 20
+
+
+def kind_of_page(path: str) -> str:
+    """The address without names and values."""
+    parts = urlsplit(path)
+    names = re.sub(r"^(/\w+)/.*", r"\1/NAME", parts.path)
+    return f"{names}?{sorted(one.partition('=')[0] for one in parts.query.split('&'))}"
+
+
+def test_topics_are_listed_by_kind(page: httpx.Client) -> None:
+    normal = shown(page.get("/topics"))
+    assert "orders" in normal
+    assert ODD_TOPIC in normal
+    assert "%DLQ%mailer" not in normal
+    assert "broker-a " in normal  # a column, not a topic
+    assert "RMQ_SYS_TRACE_TOPIC" in shown(page.get("/topics?kind=system"))
+    filtered = page.get("/topics", params={"q": "PAY"}).text
+    assert "payments" in filtered
+    assert "audit-log" not in filtered
+    assert page.get("/topics?kind=x").status_code == 400
+
+
+def test_a_topic_with_odd_signs_has_its_page(page: httpx.Client) -> None:
+    text = shown(page.get(f"/topics/{quote(ODD_TOPIC, safe='')}"))
+    assert ODD_TOPIC in text
+    assert "1  messages in the queues" in re.sub(r"\s*\n\s*", " ", text) or "messages in the queues" in text
+    gone = shown(page.get("/topics/no-such-topic"), 404)
+    assert "There is no topic no-such-topic." in gone
+
+
+def test_a_group_shows_its_lag_members_and_subscriptions(page: httpx.Client) -> None:
+    text = shown(page.get("/groups/invoices"))
+    assert "paid || sent" in text
+    assert "PYTHON" in text
+    assert "clustering" in text
+    behind = shown(page.get("/groups/billing"))
+    assert "No consumer of the group is connected." in behind
+    assert "There is no group nobody." in shown(page.get("/groups/nobody"), 404)
+    listed = shown(page.get("/groups"))
+    assert "billing" in listed
+    assert "TOOLS_CONSUMER" not in listed
+    assert "TOOLS_CONSUMER" in shown(page.get("/groups?kind=all"))
+
+
+def test_clients_are_listed(page: httpx.Client) -> None:
+    text = shown(page.get("/clients"))
+    assert "shop" in text
+    assert "invoices" in text
+    only = shown(page.get("/clients?q=invoices"))
+    assert "mailer" not in only
+    link = re.search(r'href="(/consumer[^"]*)"', page.get("/clients?q=invoices").text)
+    assert link
+    assert "orders" in shown(page.get(html.unescape(link[1])))
+
+
+def test_messages_are_found_in_each_way(page: httpx.Client, demo: DemoCluster) -> None:
+    order = demo.ids["order"]
+    for query in (
+        {"by": "topic", "tag": "paid", "most": "200"},
+        {"by": "key", "key": KEY},
+        {"by": "unique", "key": order},
+        {"by": "id", "id": demo.ids["offset"]},
+        {"by": "id", "id": order},
+    ):
+        text = shown(page.get("/messages", params={"topic": "orders", **query}))
+        assert order in text, query
+    assert "No message was found." in shown(page.get("/messages", params={"topic": "orders", "by": "key", "key": "x"}))
+    early = {"topic": "orders", "by": "topic", "end": "2001-01-01T00:00"}
+    assert "No message was found." in shown(page.get("/messages", params=early))
+    later = {"topic": "orders", "by": "topic", "begin": "2001-01-01T00:00", "tag": "sent"}
+    assert "sent" in shown(page.get("/messages", params=later))
+    bad = page.get("/messages", params={"topic": "orders", "by": "topic", "begin": "yesterday"})
+    assert "'yesterday' is no time" in shown(bad, 400)
+    at = page.get("/messages", params={"topic": "bodies", "by": "offset", "queue": "0", "offset": "1"})
+    assert demo.ids["escapes"] in shown(at)
+    missing = shown(page.get("/messages", params={"topic": "nowhere", "by": "topic"}))
+    assert "no route of topic nowhere" in missing or "no topic nowhere" in missing
+
+
+def test_a_topic_is_listed_newest_first_up_to_the_limit(page: httpx.Client, demo: DemoCluster) -> None:
+    text = page.get("/messages", params={"topic": "bodies", "by": "topic", "most": "3"}).text
+    ids = re.findall(r"<code class=\"id\">(\w+)</code>", text)
+    assert ids == [demo.ids[name] for name in ("large", "latin", "gzip")]
+
+
+def test_bodies_are_shown_as_what_they_are(page: httpx.Client) -> None:
+    def body(offset: int, view: str = "") -> str:
+        where = {"topic": "bodies", "broker": "broker-a", "queue": "0", "offset": str(offset), "view": view}
+        return page.get("/message", params=where).text
+
+    assert html.escape(HTML.decode()) in body(0)
+    assert "red ⟨ESC⟩[31mtext⟨BEL⟩ and ⟨U+202E⟩txt.exe⟨U+2066⟩" in body(1)
+    assert "1b 5b 33 31 6d" in body(1, "hex")
+    assert "Grüße aus 漢字 🚚\n\tzweite Zeile" in body(2)
+    assert "&#34;city&#34;: &#34;München&#34;" in body(3)
+    assert "M\\u00fcnchen" in body(3, "text")
+    assert "00000000  7b 22 69 64" in body(3, "hex")
+    assert "00 01 02 03" in body(4)
+    assert "The first 65,536 of 131,072 characters." in body(7)
+    assert body(7).count("0123456789abcdef") == 4096
+    assert EVIL_KEY not in body(0)
+    assert "&lt;b&gt;⟨ESC⟩[31m⟨U+202E⟩" in body(0)
+
+
+def test_a_body_is_downloaded_whole(page: httpx.Client, demo: DemoCluster) -> None:
+    where = {"topic": "bodies", "broker": "broker-a", "queue": "0"}
+    answer = page.get("/message/body", params={**where, "offset": "0"})
+    assert answer.content == HTML
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"] == f'attachment; filename="{demo.ids["html"]}.bin"'
+    assert len(page.get("/message/body", params={**where, "offset": "7"}).content) == 131_072
+    assert page.get("/message/body", params={**where, "offset": "99"}).status_code == 404
+    assert page.get("/message/body", params={**where, "queue": "x"}).status_code == 400
+
+
+def test_a_trace_is_shown(page: httpx.Client, demo: DemoCluster) -> None:
+    where = {"topic": "orders", "id": demo.ids["order"]}
+    for _ in range(200):
+        text = shown(page.get("/trace", params=where))
+        if "sent" in text and "listener returned" in text:
+            break
+    assert "listener returned" in text
+    assert "invoices" in text
+    assert "shop" in text
+    none = shown(page.get("/trace", params={"id": "nothing"}))
+    assert "No client has recorded this message." in none
+
+
+def test_pending_messages_are_listed_by_due_time(page: httpx.Client) -> None:
+    text = page.get("/pending").text
+    levels = re.findall(r'<th scope="row" class="n">(\d+)</th><td>(\w+)</td><td>broker-a</td><td class="n">(\d+)', text)
+    assert levels == [("5", "1m", "2"), ("9", "5m", "3"), ("18", "2h", "1")]
+    assert "producer group checkout" in text
+    assert len(re.findall(r"<td>timer</td><th", text)) == 3
+    assert [delay_ms(one) for one in ("1s", "5m", "2h", "1d", "x", "99999999999s")] == [
+        *(1000, 300_000, 7_200_000, 86_400_000),
+        *(None, None),
+    ]
+
+
+def test_a_console_that_only_reads_changes_nothing(page: httpx.Client, demo: DemoCluster) -> None:
+    token = form_token(page)
+    for path, fields in (
+        ("/topics/create", {"topic": "new"}),
+        ("/topics/change", {"topic": "orders", "read": "1"}),
+        ("/topics/delete", {"topic": "orders", "again": "orders"}),
+        ("/reset", {"group": "billing", "topic": "orders", "to": "latest"}),
+        ("/resend", {"group": "mailer", "letter": "broker-a/0/0"}),
+    ):
+        refused = page.post(path, data={**fields, "form_token": token})
+        assert "read-only" in shown(refused, 403), path
+        assert page.post(path).status_code == 403
+    with AdminClient(demo.broker.namesrv) as admin:
+        assert "new" not in admin.topics()
+        assert "orders" in admin.topics()
+    for path in ("/topics", "/topics/orders", "/delete-topic?topic=orders", "/reset?group=billing&topic=orders"):
+        assert 'method="post"' not in page.get(path).text
+
+
+def form_token(client: httpx.Client) -> str:
+    found = re.search(r'name="form_token" value="(\w+)"', client.get("/topics").text)
+    return found[1] if found else ""
+
+
+def test_a_form_needs_the_token_of_this_run(changing: httpx.Client, demo: DemoCluster) -> None:
+    for token in ("", "wrong"):
+        refused = changing.post("/topics/create", data={"topic": "forged", "form_token": token})
+        assert "not of this run" in shown(refused, 403)
+    token = form_token(changing)
+    other = {"topic": "forged", "form_token": token}
+    assert changing.post("/topics/create", data=other, headers={"origin": "http://evil.example"}).status_code == 403
+    assert changing.post("/topics/create", json=other).status_code == 415
+    assert changing.post("/topics/create", content=b"x" * (1 << 21), headers=FORM).status_code == 413
+    assert changing.get("/topics/create").status_code == 404
+    with AdminClient(demo.broker.namesrv) as admin:
+        assert "forged" not in admin.topics()
+
+
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+def test_a_topic_is_created_changed_and_deleted(changing: httpx.Client, demo: DemoCluster) -> None:
+    form = form_of(changing.get("/topics"), "/topics/create")
+    made = changing.post("/topics/create", data={**form, "topic": "life", "read": "2", "write": "2", "type": "FIFO"})
+    assert made.status_code == 303
+    text = shown(changing.get(made.headers["location"]))
+    assert "life was created at broker-a." in text
+    assert "message.type=FIFO" in text
+    assert "was created" not in changing.get(made.headers["location"]).text
+    twice = changing.post("/topics/create", data={**form, "topic": "life"})
+    assert "life exists already at broker-a." in shown(twice, 409)
+
+    change = form_of(changing.get("/topics/life"), "/topics/change")
+    changed = changing.post("/topics/change", data={**change, "read": "5", "write": "3", "perm": "4"})
+    assert changed.status_code == 303
+    with AdminClient(demo.broker.namesrv) as admin:
+        now = admin.topic_config("life", demo.broker.address)
+        assert (now.read_queue_nums, now.write_queue_nums, now.perm) == (5, 3, 4)
+        assert now.attributes == {"message.type": "FIFO"}
+    conflict = changing.post("/topics/change", data={**change, "read": "9"})
+    assert "has been changed since the page was loaded" in shown(conflict, 409)
+
+    delete = form_of(changing.get("/delete-topic?topic=life"), "/topics/delete")
+    assert "Type the name" in shown(changing.post("/topics/delete", data={**delete, "again": "other"}), 400)
+    assert changing.post("/topics/delete", data={**delete, "again": "life"}).status_code == 303
+    again = changing.post("/topics/delete", data={**delete, "again": "life"})
+    assert "has been deleted meanwhile" in shown(again, 409)
+    wrong = changing.post("/topics/create", data={**form, "topic": "no/topic"})
+    assert "illegal characters" in shown(wrong, 400)
+
+
+def test_a_group_is_moved_after_a_preview(changing: httpx.Client, demo: DemoCluster) -> None:
+    def offsets() -> dict[int, int]:
+        return demo.broker.consumer_offsets("billing", "orders")
+
+    before = offsets()
+    where = {"group": "billing", "topic": "orders", "to": "earliest"}
+    preview = changing.get("/reset", params=where)
+    assert f"{sum(before.values())}" in shown(preview)
+    assert offsets() == before
+    form = form_of(preview, "/reset")
+    moved = changing.post("/reset", data=form)
+    assert moved.status_code == 303
+    assert "billing was moved in 4 of 4 queues of orders." in shown(changing.get(moved.headers["location"]))
+    assert offsets() == dict.fromkeys(range(4), 0)
+
+    one = {**where, "to": "offset", "offset": "3", "queue": "2"}
+    assert changing.post("/reset", data=form_of(changing.get("/reset", params=one), "/reset")).status_code == 303
+    assert offsets() == {0: 0, 1: 0, 2: 3, 3: 0}
+
+    conflict = changing.post("/reset", data=form)
+    assert "Nothing was changed" in shown(conflict, 409)
+    assert "broker-a/2" in shown(conflict, 409)
+    assert offsets() == {0: 0, 1: 0, 2: 3, 3: 0}
+    assert changing.post("/reset", data=form_of(conflict, "/reset")).status_code == 303  # the new preview
+    assert offsets() == dict.fromkeys(range(4), 0)
+
+    at = {**where, "to": "time", "time": "2001-01-01T00:00:00"}
+    assert shown(changing.get("/reset", params=at)).count("broker-a") == 4
+    assert "There is no group misspelt." in shown(changing.get("/reset", params={**where, "group": "misspelt"}), 404)
+    assert "enter the time" in shown(changing.get("/reset", params={**where, "to": "time"}), 400)
+    assert changing.post("/reset", data={**form, "seen": "[1]"}).status_code == 400
+
+
+def test_dead_letters_are_sent_again_once(changing: httpx.Client, demo: DemoCluster) -> None:
+    assert "mailer" in shown(changing.get("/dlq"))
+    letters = re.findall(r'name="letter" value="([^"]*)"', changing.get("/dlq/mailer").text)
+    assert len(letters) >= 3
+    chosen = {"group": "mailer", "letter": letters[:2]}
+    asked = changing.get("/resend", params=chosen)
+    assert "payments" in shown(asked)
+    form = {**form_of(asked, "/resend"), "letter": letters[:2], "to": "topic"}
+    before = len(demo.broker.messages("payments"))
+    sent = changing.post("/resend", data=form)
+    assert sent.status_code == 303
+    assert "2 of 2 dead letters were sent again." in shown(changing.get(sent.headers["location"]))
+    found = demo.broker.wait_for_messages("payments", before + 2)
+    assert {one.keys[0] for one in found[-2:]} <= {"payment-0", "payment-1", "payment-2"}
+
+    conflict = changing.post("/resend", data=form)
+    assert "2 of these letters were sent again since the page was loaded" in shown(conflict, 409)
+    assert len(demo.broker.messages("payments")) == before + 2
+    assert changing.post("/resend", data={**form, "letter": "x"}).status_code == 400
+    gone = changing.post("/resend", data={**form_of(asked, "/resend"), "letter": "broker-a/0/99"})
+    assert "it is not there any more" in shown(changing.get(gone.headers["location"]))
+
+
+def test_a_cluster_that_is_half_away_shows_the_rest_and_names_the_missing(tmp_path: Path) -> None:
+    with EmbeddedBroker(console=True) as broker, unreachable_broker(broker, tmp_path) as (address, announced):
+        with AdminClient(broker.namesrv) as admin:
+            for one in (broker.address, address):
+                admin.create_topic("both", broker=one)
+        with httpx.Client(base_url=broker.console, timeout=60) as client:
+            for path in (
+                *("/", "/brokers", "/topics", "/topics/both", "/groups", "/clients", "/messages?topic=both"),
+                *("/pending", "/brokers/broker-b", "/live/overview"),
+            ):
+                text = shown(client.get(path))
+                assert "not answer" in text, path
+                assert announced in text or "broker-b" in text, path
+            assert "no answer" in shown(client.get("/"))
+            assert "broker-a" in shown(client.get("/topics/both"))
+            broker.stop()
+            assert "The cluster does not answer" in shown(client.get("/topics/both"), 502)
+
+
+@contextmanager
+def unreachable_broker(broker: EmbeddedBroker, path: Path) -> Iterator[tuple[str, str]]:
+    """A broker that is registered under an address at which nothing listens: its real address, and that one."""
+    config = LiveConfig()
+    entries = {"brokerName": "broker-b", "namesrvAddr": broker.namesrv, "brokerIP1": "127.0.0.9"}
+    config.update({**entries, "mappedFileSizeCommitLog": "1048576"})
+    config.broker = replace(config.broker, listen_port=0)
+    pair, loop = Standalone(path, config, None, Extras(given=frozenset(entries))), LoopThread("second broker")
+    try:
+        loop.run(pair.start())
+        port = pair.broker_address.rpartition(":")[2]
+        with AdminClient(broker.namesrv) as admin:
+            deadline = time.monotonic() + 10
+            while "broker-b" not in admin.cluster_info().broker_addr_table and time.monotonic() < deadline:
+                time.sleep(0.01)
+        yield f"127.0.0.1:{port}", f"127.0.0.9:{port}"
+    finally:
+        loop.close(pair.shutdown())
+
+
+@pytest.mark.parametrize(
+    "path", ["/message?topic=x", "/message", "/messages?by=x", "/brokers/none", "/brokers/broker-a?id=x"]
+)
+def test_wrong_addresses_are_told(page: httpx.Client, path: str) -> None:
+    assert page.get(path).status_code in (400, 404)
