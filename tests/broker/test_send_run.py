@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from broker_cases import BrokerCase
@@ -383,5 +384,5 @@ def test_a_hook_sees_each_request() -> None:
     run = find(b"".join(send_frame(n, flag=ONEWAY) for n in range(10)))
     assert run is not None
     dispatcher = RequestDispatcher(hooks=[hook], run_processor=lambda channel, run: True)
-    dispatcher.requests(cast(Channel, None), [run])
+    dispatcher.requests(Mock(spec=Channel), [run])
     assert seen == list(range(10))

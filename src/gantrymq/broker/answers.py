@@ -13,7 +13,7 @@ Thread rule: the event loop's thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from gantrymq.errors import RemotingConnectError
@@ -25,6 +25,8 @@ from gantrymq.remoting.transport.dispatcher import Answer, Processor, failure
 from gantrymq.remoting.transport.turns import in_slices
 from gantrymq.store.message_store import MessageStore
 
+# Sends the encoded response to a request, with its code, once the topic that it depends on is durable.
+Respond = Callable[[Channel, RemotingCommand, int, Sequence[bytes], str], None]
 # Returns the reason why the sender of a request that has waited may not have the answer any more, or None.
 Recheck = Callable[[], str | None]
 
@@ -71,7 +73,7 @@ def answer_waiting(
     except Exception as error:
         response = failure(request, error)
     if response is not None:
-        channel.send(response)
+        channel.respond(request, response)
 
 
 _SHORT_ITEMS = 256  # an answer about up to this many items is not long

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gantrymq.broker.acl.access_control import AccessControl
+from gantrymq.broker.answers import Respond
 from gantrymq.broker.appends.put_queue import PutQueue
+from gantrymq.broker.metrics.meter import BrokerMeter
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.pop.service import PopService
 from gantrymq.broker.sessions.consumers import ConsumerManager
@@ -25,13 +26,12 @@ from gantrymq.broker.transactions.decisions import Decisions
 from gantrymq.broker.transactions.metrics import TransactionMetrics
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
-from gantrymq.remoting.transport.channel import Channel
 from gantrymq.store.message_store import MessageStore
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerContext:
-    """The parts of a broker. ``answer`` sends a frame after changes of the topics that it depends on are durable.
+    """The parts of a broker. ``answer`` sends a response after changes of the topics that it depends on are durable.
 
     ``access`` is None if access control is off.
     """
@@ -50,6 +50,7 @@ class BrokerContext:
     locks: RebalanceLockManager
     stats: BrokerStatsManager
     store_stats: StoreStatsService
+    meter: BrokerMeter
     holds: PullRequestHoldService
     puts: PutQueue
     decisions: Decisions
@@ -59,4 +60,4 @@ class BrokerContext:
     outer: BrokerOuterAPI
     access: AccessControl | None
     address: str
-    answer: Callable[[Channel, Sequence[bytes], str], None]
+    answer: Respond

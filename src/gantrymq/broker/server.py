@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from gantrymq.broker.acl.access_control import WATCH_INTERVAL_MS, AccessControl
 from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.appends.wire_messages import FindSendRun
 from gantrymq.broker.context import BrokerContext
+from gantrymq.broker.metrics.collector import BrokerCollector
+from gantrymq.broker.metrics.service import BrokerMetrics
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.pop.offset_recovery import recover_offsets
 from gantrymq.broker.pop.service import PopService, PopWaiting
@@ -67,6 +70,7 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.kernels.loader import library
 from gantrymq.logs import get_logger
 from gantrymq.model.host import Host
+from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.client import RemotingClient
 from gantrymq.remoting.transport.dispatcher import RequestHook
@@ -146,7 +150,12 @@ class BrokerServer:
             self.port = reserved.port
             self.config.broker = replace(broker, listen_port=self.port)
             self._make_tables()
-            self.store = await asyncio.get_running_loop().run_in_executor(None, self._open_store)
+            await self.metrics.bind()
+            try:
+                self.store = await asyncio.get_running_loop().run_in_executor(None, self._open_store)
+            except BaseException:
+                await self.metrics.close()
+                raise
             self.config.store = self.store.config
             try:
                 self._make_context()
@@ -154,16 +163,23 @@ class BrokerServer:
                 if reserved.vip is not None:
                     await self._server.listen_too(reserved.vip)
             except BaseException:
+                await self.metrics.close()
                 await asyncio.get_running_loop().run_in_executor(None, self.store.close)
                 raise
         self.holds.start(asyncio.get_running_loop())
         self.pop_waiting.start(asyncio.get_running_loop())
         self._schedule_all()
         try:
+            await self._start_metrics()
             await self.outer.register()
         except BaseException:
             await self.shutdown()
             raise
+
+    async def _start_metrics(self) -> None:
+        if self.metrics.recorder is not None:
+            collector = BrokerCollector(self._context, self.metrics.recorder, lambda: len(self._server.channels))
+            await self.metrics.start(collector.collect, self._schedule)
 
     def _make_tables(self) -> None:
         config, clock = self.config, self._clock
@@ -202,6 +218,7 @@ class BrokerServer:
         self._turns, self._log = FairTurns(), LimitedLog(asyncio.get_running_loop().time)
         self.stats = BrokerStatsManager(config.broker.broker_cluster_name)
         self.store_stats = StoreStatsService(clock.now_ms())
+        self.metrics = BrokerMetrics(config, clock, self.topics, self.groups)
         self.holds = PullRequestHoldService(lambda: self.store, clock)
         self._client = RemotingClient(tls=self._client_tls)
         self.outer = BrokerOuterAPI(config, self.topics, self.address, self._client)
@@ -219,6 +236,7 @@ class BrokerServer:
             progress=self._progress,
             on_arrival=self._arrived,
             on_failure=log_failure,
+            meter=self.metrics.store_meter,
         )
         log_opening(store)
         for (group, topic, queue_id, _), end in store.recovery.groups_ahead:
@@ -261,7 +279,7 @@ class BrokerServer:
         self._ops = OpBatches(self.config, self._clock, self.puts, host)
         self.pop = PopService(
             self.config, self._clock, self.store, self.topics, self.groups, self.offsets, self.consumers, self.filters,
-            self.stats, self.puts, self.orders, self.pop_waiting, host, self._log,
+            self.stats, self.metrics.meter, self.puts, self.orders, self.pop_waiting, host, self._log,
         )  # fmt: skip
         decisions = Decisions(self._ops)
         self._transaction_check = TransactionalMessageCheckService(
@@ -276,8 +294,9 @@ class BrokerServer:
             self.transaction_metrics,
             ProducerCheck(self.config, self.producers, self._log).ask,
             self._log,
+            self.metrics.meter,
         )
-        context = BrokerContext(
+        self._context = context = BrokerContext(
             config=self.config,
             clock=self._clock,
             store=self.store,
@@ -292,6 +311,7 @@ class BrokerServer:
             locks=self.locks,
             stats=self.stats,
             store_stats=self.store_stats,
+            meter=self.metrics.meter,
             holds=self.holds,
             puts=self.puts,
             decisions=decisions,
@@ -320,6 +340,7 @@ class BrokerServer:
                 broker.max_connections, broker.max_request_header_bytes, broker.max_partial_request_bytes,
                 broker.max_unread_response_bytes, max_body_bytes=self.dispatcher.max_body_bytes,
             ),
+            meter=self.metrics.request_meter,
         )  # fmt: skip
 
     def _schedule_all(self) -> None:
@@ -375,6 +396,7 @@ class BrokerServer:
             return
         self._stopping = True
         await self._schedule.stop()
+        await self.metrics.close()
         await self.outer.unregister()
         self.holds.stop()
         self.pop_waiting.stop()
@@ -415,6 +437,7 @@ class BrokerServer:
         for answer in self._answers:
             answer.cancel()
         await self._schedule.stop()
+        await self.metrics.abandon()
         self.holds.stop()
         self.pop_waiting.stop()
         await self._server.close()
@@ -443,12 +466,15 @@ class BrokerServer:
         self._log.warning("connection closed", address=channel.address, reason=reason)
         channel.abort()
 
-    def _answer(self, channel: Channel, pieces: Sequence[bytes], topic: str) -> None:
+    def _answer(
+        self, channel: Channel, request: RemotingCommand, code: int, pieces: Sequence[bytes], topic: str
+    ) -> None:
         """Send an answer. If it depends on a new topic, it first waits until the topic is durable and registered."""
         if topic not in self._unsettled or self._are_settled():
-            channel.send_bytes(pieces)
+            channel.respond_bytes(request, code, pieces)
         else:
-            task = asyncio.ensure_future(self._answer_when_settled(channel, pieces, topic))
+            send = partial(channel.respond_bytes, request, code, pieces)
+            task = asyncio.ensure_future(self._answer_when_settled(send, topic))
             self._answers.add(task)
             task.add_done_callback(self._answers.discard)
 
@@ -459,11 +485,11 @@ class BrokerServer:
         self._unsettled.clear()
         return True
 
-    async def _answer_when_settled(self, channel: Channel, pieces: Sequence[bytes], topic: str) -> None:
+    async def _answer_when_settled(self, send: Callable[[], None], topic: str) -> None:
         with suppress(OSError, GantrymqError):  # saving the table is retried later; the message itself is stored
             await self.kept.save(TOPICS)
         with suppress(TimeoutError, GantrymqError):
             await asyncio.wait_for(self.outer.settled(), _ANNOUNCED_S)
         if not self._are_settled():
             self._unsettled.discard(topic)  # this answer has waited for the failure, so no other send has to
-        channel.send_bytes(pieces)
+        send()

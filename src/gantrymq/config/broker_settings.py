@@ -25,6 +25,7 @@ from gantrymq.model.java import INT_MAX, LONG_MAX
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 _MOST_QUEUES = 65_536  # of a topic
 _NAME = r"[^\s/]{1,127}"  # also a topic name
+_EXPORTERS = "DISABLE|OTLP_GRPC|PROM|LOG"
 _TOPIC = r"[%|a-zA-Z0-9_-]{1,127}"
 
 
@@ -133,6 +134,27 @@ class BrokerConfig(RemotingLimits):
     acl_plain_file: str = key("aclPlainFile", "", at_start=True)  # empty: config/plain_acl.yml of the store
     # A key of RocketMQ's proxy, which is in this process here. 0 takes a free port, -1 means no gRPC.
     grpc_server_port: int = key("grpcServerPort", -1, least=-1, most=65535, at_start=True)
+    metrics_exporter_type: str = key("metricsExporterType", "DISABLE", allowed=_EXPORTERS, at_start=True)
+    metrics_prom_exporter_host: str = key("metricsPromExporterHost", "", at_start=True)  # empty: bindAddress
+    metrics_prom_exporter_port: int = key("metricsPromExporterPort", 5557, least=0, most=65535, at_start=True)
+    metrics_grpc_exporter_target: str = key("metricsGrpcExporterTarget", "", at_start=True)
+    metrics_grpc_exporter_header: str = key("metricsGrpcExporterHeader", "", at_start=True)
+    metric_grpc_exporter_timeout_ms: int = key("metricGrpcExporterTimeOutInMills", 3_000, least=1, at_start=True)
+    metric_grpc_exporter_interval_ms: int = key("metricGrpcExporterIntervalInMills", 60_000, least=1)
+    metric_logging_exporter_interval_ms: int = key("metricLoggingExporterIntervalInMills", 10_000, least=1)
+    metrics_export_batch_max_data_points: int = key("metricsExportBatchMaxDataPoints", 1_000, least=1, at_start=True)
+    metrics_label: str = key("metricsLabel", "", at_start=True)
+    metrics_in_delta: bool = key("metricsInDelta", False, at_start=True)
+    metrics_cardinality_limit: int = key("metricsOtelCardinalityLimit", 50_000, least=1, at_start=True)
+    enable_stats_metrics: bool = key("enableStatsMetrics", True)
+    enable_request_metrics: bool = key("enableRequestMetrics", True)
+    enable_connection_metrics: bool = key("enableConnectionMetrics", True)
+    enable_lag_and_dlq_metrics: bool = key("enableLagAndDlqMetrics", True)
+    enable_transaction_metrics: bool = key("enableTransactionMetrics", True)
+    enable_remoting_metrics: bool = key("enableRemotingMetrics", True)
+    enable_message_store_metrics: bool = key("enableMessageStoreMetrics", True)
+    enable_pop_metrics: bool = key("enablePopMetrics", True)
+    estimate_accumulation: bool = key("estimateAccumulation", True)
     # Not RocketMQ's: limits for what sends, heartbeats and pulls create.
     max_topics: int = key("maxTopics", 50_000, least=1)
     max_subscription_groups: int = key("maxSubscriptionGroups", 50_000, least=1)

@@ -82,17 +82,10 @@ _ACTING = {
         "enableSkipLongAwaitingAck=false reviveAckWaitMs=180000"
     ),
     "POP is always ready here": "popConsumerFSServiceInit=true",
-    "there are no exporters of metrics here": """
-        enableConnectionMetrics=true enableLagAndDlqMetrics=true enableMessageStoreMetrics=true
-        enableNotifyBeforePopCalculateLag=true enablePopMetrics=true enableRemotingMetrics=true
-        enableRequestMetrics=true enableStatsMetrics=true enableTransactionMetrics=true
-        estimateAccumulation=true maxConsumeQueueScan=20000 metricGrpcExporterIntervalInMills=60000
-        metricGrpcExporterTimeOutInMills=3000 metricLoggingExporterIntervalInMills=10000
-        metricsExportBatchMaxDataPoints=1000 metricsExporterType=DISABLE metricsGrpcExporterHeader=
-        metricsGrpcExporterTarget= metricsInDelta=false metricsLabel= metricsOtelCardinalityLimit=50000
-        metricsPromExporterHost= metricsPromExporterPort=5557 sampleCountThreshold=5000
-        useStaticSubscription=false
-    """,
+    "a waiting pop has been told of every message when the lag is calculated here": (
+        "enableNotifyBeforePopCalculateLag=true"
+    ),
+    "the lag of a group is that of its connected consumers here": "useStaticSubscription=false",
     "RocketMQ's users and policies are not here; aclEnable and plain_acl.yml control access": """
         aclCacheExpiredSecond=600 aclCacheMaxNum=1000 aclCacheRefreshSecond=60 authenticationEnabled=false
         authenticationMetadataProvider= authenticationProvider= authenticationStrategy= authenticationWhitelist=
@@ -245,8 +238,7 @@ _START_KEYS = frozenset(
     brokerRole combineCQLoadingCQTypes compactionCqMappedFileSize compactionMappedFileSize controllerAddr dLegerGroup
     dLegerPeers dLegerSelfId enableCompaction enableControllerMode enableDLegerCommitLog enableLmq enableMultiDispatch
     fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer haListenPort
-    haMasterAddress indexRocksDBEnable mapperFileSizeBatchConsumeQueue messageStorePlugIn metricsExporterType
-    metricsGrpcExporterTarget metricsPromExporterHost metricsPromExporterPort preferredLeaderId
+    haMasterAddress indexRocksDBEnable mapperFileSizeBatchConsumeQueue messageStorePlugIn preferredLeaderId
     rocksdbCQDoubleWriteEnable serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize socksProxyConfig
     storeType timerRocksDBEnable transRocksDBEnable useSeparateStorePathForRocksdbCQ useSingleRocksDBForAllConfigs
     useTLS writeWithoutMmap

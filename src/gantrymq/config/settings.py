@@ -118,6 +118,8 @@ class MessageStoreConfig:
     append_topic_for_timer_delete_key: bool = key("appendTopicForTimerDeleteKey", False)
     enable_consume_queue_ext: bool = key("enableConsumeQueueExt", False, at_start=True)
     mapped_file_size_consume_queue_ext: int = key("mappedFileSizeConsumeQueueExt", 48 << 20, least=1024, at_start=True)
+    max_consume_queue_scan: int = key("maxConsumeQueueScan", 20_000, least=1)
+    sample_count_threshold: int = key("sampleCountThreshold", 5_000, least=1)
     broker_ip1: str = key("brokerIP1", "127.0.0.1", at_start=True)
     listen_port: int = key("listenPort", 10911, least=0, most=65535, at_start=True)
 

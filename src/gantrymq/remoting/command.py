@@ -48,14 +48,16 @@ class RemotingCommand:
 
     ``opaque`` matches a response to its request. ``header`` is the typed header of a command to be sent; its fields
     take precedence over ``ext_fields`` of the same name. ``serialize_type`` is the encoding of the header.
-    ``refused_bytes`` is the size of a body that was too long and is therefore missing, or 0.
+    ``refused_bytes`` is the size of a body that was too long and is therefore missing, or 0. ``received_s`` is when a
+    request arrived, on the clock of the server's meter, and 0 without a meter. ``is_suspended`` is set for a request
+    that waits for a message.
 
     Thread rule: one thread at a time.
     """
 
     __slots__ = (
-        "_ext_fields", "_raw", "body", "code", "flag", "header", "language", "opaque", "refused_bytes", "remark",
-        "serialize_type", "version",
+        "_ext_fields", "_raw", "body", "code", "flag", "header", "is_suspended", "language", "opaque", "received_s",
+        "refused_bytes", "remark", "serialize_type", "version",
     )  # fmt: skip
 
     def __init__(
@@ -78,6 +80,7 @@ class RemotingCommand:
         self._ext_fields = ext_fields
         self._raw: Raw | bytes = b""
         self.refused_bytes = 0
+        self.received_s, self.is_suspended = 0.0, False
 
     @classmethod
     def request(
@@ -197,6 +200,7 @@ def decode_command(serialize_type: int, header: bytes, body: bytes) -> RemotingC
     command = RemotingCommand.__new__(RemotingCommand)
     command.body, command.serialize_type = body, serialize_type
     command.header, command._ext_fields, command.refused_bytes = None, None, 0
+    command.received_s, command.is_suspended = 0.0, False
     if serialize_type == _JSON:
         parsed = decode_json_header(header)
         command.code, command.version, command.opaque = parsed.code, parsed.version, parsed.opaque
@@ -223,3 +227,12 @@ class CommandRun(RemotingCommand):
     def __init__(self, code: int, data: bytes, begin: int, end: int) -> None:
         super().__init__(code)
         self.data, self.begin, self.end = data, begin, end
+
+    def __len__(self) -> int:
+        """The number of requests."""
+        raise NotImplementedError
+
+    @property
+    def oneway_count(self) -> int:
+        """How many of them are one-way."""
+        raise NotImplementedError

@@ -221,7 +221,10 @@ class Connection:
 
 def split_run(run: CommandRun) -> list[RemotingCommand]:
     """Decode the requests of a run one by one."""
-    return Connection().receive(run.data[run.begin : run.end])
+    requests = Connection().receive(run.data[run.begin : run.end])
+    for request in requests:
+        request.received_s = run.received_s
+    return requests
 
 
 class PendingRequests(Generic[T]):

@@ -32,6 +32,7 @@ from gantrymq.model.message import (
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.config_files import ConfigFile, table_problems
 from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.meter import NO_METER, StoreMeter
 from gantrymq.store.put_result import PutMessageResult
 from gantrymq.store.queue.consume_queue import ConsumeQueue
 from gantrymq.store.queue.consume_queues import ConsumeQueues, is_topic_storable
@@ -62,6 +63,7 @@ class ScheduleMessageService:
         is_durable: Callable[[int], bool],
         is_deleted: Callable[[str, int], bool],
         file: ConfigFile,
+        meter: StoreMeter = NO_METER,
     ) -> None:
         self._log = log
         self._queues = queues
@@ -71,6 +73,7 @@ class ScheduleMessageService:
         self._is_durable = is_durable
         self._is_deleted = is_deleted
         self._file = file
+        self._meter = meter
         self._saved_ms = 0
         self.offsets = self._load()
         self._dirty = False
@@ -147,6 +150,8 @@ class ScheduleMessageService:
             text = "the delayed message at offset %d is not delivered to %s, and stays where it is: %s"
             _LOGGER.warning(text, message.phy_offset, topic, result.status.value)
             return True
+        if result.is_stored:
+            self._meter.delivered(topic, result.size_bytes)
         return result.is_stored
 
     def _save(self, now_ms: int) -> None:

@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.queue_entry import UNIT_SIZE, QueueEntry
+from gantrymq.format.queue_ext import MAX_ADDRESS
 from gantrymq.model.message import StoredMessage, parse_message_id, tag_code
 from gantrymq.model.status import GetMessageStatus
 from gantrymq.store.index.index_service import EVERYTHING_MS, IndexService
@@ -165,6 +168,38 @@ class MessageLookup:
         if tags_codes is None:
             return True
         return any(queue.may_be(entry.tags_code, tags_codes) for _, entry in self.iterate(queue, begin, end))
+
+    def estimate_matches(
+        self,
+        topic: str,
+        queue_id: int,
+        begin: int,
+        end: int,
+        tags_codes: Collection[int],
+        *,
+        most_units: int,
+        most_matches: int,
+    ) -> int:
+        """Estimate how many units from ``begin`` to ``end`` have one of the ``tags_codes`` (estimateMessageCount).
+
+        The number is exact unless a limit ends the count: ``most_units`` that are read, or ``most_matches`` found.
+        """
+        queue = self.queues.get(topic, queue_id)
+        if queue is None:
+            return 0
+        wanted = end - begin
+        begin = max(begin, queue.min_offset)
+        read = matches = 0
+        codes = np.array(list(tags_codes), np.int64)
+        while read < min(wanted, most_units) and matches <= most_matches:
+            units = queue.entries(begin + read, min(wanted, most_units) - read)[:_ENTRIES_A_READ]
+            if not len(units):
+                break
+            found = units["tags_code"]
+            matches += int(np.count_nonzero(np.isin(found, codes)))
+            matches += sum(queue.may_be(int(one), tags_codes) for one in found[found <= MAX_ADDRESS])
+            read += len(units)
+        return matches if read in (0, wanted) else matches * wanted // read
 
     def by_offset(self, phy_offset: int) -> StoredMessage | None:
         """Return the message at a physical offset, or None (lookMessageByOffset)."""

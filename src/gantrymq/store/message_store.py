@@ -21,11 +21,10 @@ from weakref import WeakKeyDictionary
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.config.keys import require_same_at_start
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import ConfigError, DiskFullError, StoreBehindError, StoreClosedError, SyncFailedError
+from gantrymq.errors import DiskFullError, StoreBehindError, StoreClosedError, SyncFailedError
 from gantrymq.format.names import DELAY_OFFSET, LOCK_TEXT
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.service.runner import Service, ServiceRunner
@@ -51,7 +50,8 @@ from gantrymq.store.log.flush_policy import FlushPolicy
 from gantrymq.store.log.mapped_file import MappedFile
 from gantrymq.store.log.retention import CleanCommitLogService, CleanConsumeQueueService, DiskSpace
 from gantrymq.store.lookup import MessageLookup
-from gantrymq.store.opening import load_index, load_parts, require_own_queues
+from gantrymq.store.meter import NO_METER, StoreMeter
+from gantrymq.store.opening import load_index, load_parts, require_own_queues, store_host_of
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.put_result import PutMessageResult
 from gantrymq.store.queue.consume_queue import ConsumeQueue
@@ -96,15 +96,6 @@ class _Configured(Protocol):
     config: MessageStoreConfig
 
 
-def _store_host_of(config: MessageStoreConfig) -> Host:
-    """Return brokerIP1 and listenPort as a host. Raises ConfigError if they are not an address."""
-    ip = f"[{config.broker_ip1}]" if ":" in config.broker_ip1 else config.broker_ip1
-    try:
-        return Host.parse(f"{ip}:{config.listen_port}")
-    except ValueError as error:
-        raise ConfigError("brokerIP1", config.broker_ip1, "an IP address") from error
-
-
 class MessageStore(WritingStore):
     """An open store. Make one with :meth:`open`; close it, or use it as a context manager.
 
@@ -128,8 +119,9 @@ class MessageStore(WritingStore):
         *,
         on_failure: OnFailure | None = None,
         accepts_missing_end: bool = False,
+        meter: StoreMeter = NO_METER,
     ) -> None:
-        self._on_failure = on_failure
+        self._on_failure, self._meter = on_failure, meter
         self._paths = paths = StorePaths.of(path, config)
         self._fs = fs
         self._clock = clock
@@ -142,7 +134,7 @@ class MessageStore(WritingStore):
         self.timers: TimerMessageService | None = None  # with housekeeping and timerWheelEnable
         self.failures: list[tuple[str, Exception]] = []
         paths.require_own_log(config)
-        self._store_host = _store_host_of(config)  # raises for a bad address before anything is touched
+        self._store_host = store_host_of(config)  # raises for a bad address before anything is touched
         fs.make_directory(path)
         self._lock = fs.lock(paths.lock, LOCK_TEXT)
         try:
@@ -167,6 +159,7 @@ class MessageStore(WritingStore):
         on_failure: OnFailure | None = None,
         housekeeping: bool = True,
         accepts_missing_end: bool = False,
+        meter: StoreMeter = NO_METER,
     ) -> MessageStore:
         """Open the store at ``path`` for writing and recover it first. With ``create`` it is created if missing.
 
@@ -178,7 +171,7 @@ class MessageStore(WritingStore):
         Callbacks: ``progress(step, done_bytes, total_bytes)`` during recovery. ``on_arrival(topic, queue_id,
         max_offset)`` for each queue that grew, from the dispatcher's thread. ``on_failure(service, error, is_final)``
         for each new entry of ``failures``, from the thread that failed; after a final one the store accepts no more
-        puts.
+        puts. ``meter`` measures deliveries.
 
         Raises NotAStoreError, StoreLockedError, MissingLogError, MissingFileError, MisfiledQueueError,
         WrongFileSizeError, AmbiguousGeometryError, StorePermissionError, DiskFullError. After DiskFullError the store
@@ -200,6 +193,7 @@ class MessageStore(WritingStore):
             housekeeping,
             on_failure=on_failure,
             accepts_missing_end=accepts_missing_end,
+            meter=meter,
         )
 
     # Start
@@ -361,7 +355,7 @@ class MessageStore(WritingStore):
         )
         self._schedule = ScheduleMessageService(
             log, self._queues, config, self._deliver, self._is_durable, self._is_deleted,
-            ConfigFile(self._fs, self._paths.config / DELAY_OFFSET),
+            ConfigFile(self._fs, self._paths.config / DELAY_OFFSET), self._meter,
         )  # fmt: skip
         self._configured += [self._schedule, self._log_cleaner, queue_cleaner]
         return [
@@ -376,7 +370,7 @@ class MessageStore(WritingStore):
             return []
         self.timers = timers = TimerMessageService(
             self._fs, self._paths, self._log, self._queues, self.config, self._deliver, self.append, self._is_durable,
-            self._is_deleted, self.ask_for_flush,
+            self._is_deleted, self.ask_for_flush, self._meter,
         )  # fmt: skip
         self._configured.append(timers)
         return [self._runner(timers, by_calendar=True)]

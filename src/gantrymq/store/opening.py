@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.errors import MisfiledQueueError
+from gantrymq.errors import ConfigError, MisfiledQueueError
 from gantrymq.fs.api import FileSystem
+from gantrymq.model.host import Host
 from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.deleted_topics import DeletedTopics
 from gantrymq.store.geometry import find_file_sizes, find_index_geometry
@@ -102,3 +103,12 @@ def load_index(
     index = IndexService(fs, paths.index, slots, entries, full_file_flushed, streams=streams)
     dropped = index.load(None if parts.last_exit_ok else checkpoint.page.index_msg_timestamp_ms)
     return index, dropped
+
+
+def store_host_of(config: MessageStoreConfig) -> Host:
+    """Return brokerIP1 and listenPort as a host. Raises ConfigError if they are not an address."""
+    ip = f"[{config.broker_ip1}]" if ":" in config.broker_ip1 else config.broker_ip1
+    try:
+        return Host.parse(f"{ip}:{config.listen_port}")
+    except ValueError as error:
+        raise ConfigError("brokerIP1", config.broker_ip1, "an IP address") from error

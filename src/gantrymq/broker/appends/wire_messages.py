@@ -32,7 +32,7 @@ from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.codes import RequestCode
-from gantrymq.remoting.command import CommandRun
+from gantrymq.remoting.command import ONEWAY_FLAG, CommandRun
 from gantrymq.remoting.message_batch import MAX_PROPERTIES_LENGTH
 from gantrymq.store.log.appendable import AppendableBatch, NextOffsets, template_of
 from gantrymq.store.log.mapped_file import MappedFile
@@ -268,6 +268,11 @@ class SendRun(CommandRun):
 
     def __len__(self) -> int:
         return int(self.columns.shape[1])
+
+    @property
+    def oneway_count(self) -> int:
+        """How many of the sends are one-way."""
+        return int(np.count_nonzero(self.columns[send_columns.COMMAND_FLAG] & ONEWAY_FLAG))
 
 
 class FindSendRun:

@@ -23,9 +23,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from gantrymq.broker.metrics.meter import BrokerMeter
 from gantrymq.broker.pop.revive_log import ReviveLog
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
-from gantrymq.clock import Clock
+from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.pop_checkpoint import PopAck, PopCheckpoint, PopKey
 from gantrymq.remoting.transport.limited_log import LimitedLog
@@ -74,8 +75,9 @@ class PopBuffer:
         offsets: ConsumerOffsetManager,
         revive: ReviveLog,
         log: LimitedLog,
+        meter: BrokerMeter,
     ) -> None:
-        self._config, self._clock, self._store = config, clock, store
+        self._config, self._clock, self._store, self._meter = config, clock, store, meter
         self._offsets, self._revive, self._log = offsets, revive, log
         self._queues: dict[PoppedQueue, deque[_Pop]] = {}
         self._points: dict[PopKey, _Pop] = {}  # not stored yet, or still collecting acknowledgements
@@ -89,6 +91,11 @@ class PopBuffer:
     def has_uncommitted(self) -> bool:
         """Whether an offset waits for its commit."""
         return bool(self._queues)
+
+    @property
+    def uncommitted(self) -> int:
+        """The number of pops whose offset waits for its commit (getOffsetTotalSize)."""
+        return sum(map(len, self._queues.values()))
 
     # Pops
 
@@ -168,8 +175,10 @@ class PopBuffer:
 
     async def scan(self) -> None:
         """Store checkpoints whose time in memory is over, retry those that the store refused, and commit offsets."""
+        began_ms = monotonic_ms(self._clock)
         async for pop in in_slices(list(self._points.values())):
             self._advance(pop)
+        self._meter.buffer_scanned(monotonic_ms(self._clock) - began_ms)
         await self._commit_all()
 
     def drain(self) -> None:

@@ -26,9 +26,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gantrymq.broker import names
 from gantrymq.broker.appends.put_queue import PutQueue
+from gantrymq.broker.metrics.meter import BrokerMeter, ReviveKind
 from gantrymq.broker.pop.buffer import PoppedQueue
 from gantrymq.broker.pop.inflight import InflightMessages
 from gantrymq.broker.pop.records import normal_topic, retried_message, retry_topic
@@ -49,7 +51,7 @@ from gantrymq.format.pop_checkpoint import (
 )
 from gantrymq.model.java import LONG_MAX, parse_number
 from gantrymq.model.message import PROPERTY_TIMER_DELIVER_MS, TIMER_TOPIC, StoredMessage
-from gantrymq.model.status import GetMessageStatus
+from gantrymq.model.status import GetMessageStatus, PutMessageStatus
 from gantrymq.remoting.transport.limited_log import LimitedLog
 from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.lookup import GetMessageResult
@@ -85,6 +87,14 @@ class _ReviveQueue:
         return next((point.due_ms for point in self.points.values()), LONG_MAX)
 
 
+class ReviveProgress(NamedTuple):
+    """How far the decisions on a revive queue are behind: in records, and in ms of the oldest undecided checkpoint."""
+
+    queue_id: int
+    behind_messages: int
+    behind_ms: int
+
+
 class PopReviveService:
     """Decides the checkpoints of all revive queues."""
 
@@ -101,10 +111,11 @@ class PopReviveService:
         revive: ReviveLog,
         inflight: InflightMessages,
         log: LimitedLog,
+        meter: BrokerMeter,
     ) -> None:
         self._config, self._clock, self._store, self._topics = config, clock, store, topics
         self._groups, self._offsets, self._stats, self._puts = groups, offsets, stats, puts
-        self._revive, self._inflight, self._log = revive, inflight, log
+        self._revive, self._inflight, self._log, self._meter = revive, inflight, log, meter
         self._queues: dict[int, _ReviveQueue] = {}
         self._last_ms = clock.now_ms()
         self._running = asyncio.Lock()
@@ -134,6 +145,20 @@ class PopReviveService:
             if self._store.max_offset_in_queue(self._revive.topic, queue_id):
                 await self._follow(self._queue(queue_id), complete_until_ms)
         self.publish()
+
+    def progress(self) -> list[ReviveProgress]:
+        """The progress in each queue (getReviveBehindMessages, getReviveBehindMillis)."""
+        return [self._progress(queue_id) for queue_id in range(self._revive.queues)]
+
+    def _progress(self, queue_id: int) -> ReviveProgress:
+        queue = self._queues.get(queue_id)
+        if queue is None:
+            return ReviveProgress(queue_id, 0, 0)
+        end = self._store.max_offset_in_queue(self._revive.topic, queue_id)
+        behind = max(end - queue.decided - 1, 0)
+        oldest = next(iter(queue.points.values()), None)
+        late_ms = max(self._clock.now_ms() - oldest.due_ms, 0) if oldest is not None and behind else 0
+        return ReviveProgress(queue_id, behind, late_ms)
 
     @property
     def has_unpublished(self) -> bool:
@@ -208,6 +233,8 @@ class PopReviveService:
                 reason = str(error)
             else:
                 queue.failed_reads = 0
+                size_bytes = sum(one.size_bytes for one in found.messages)
+                self._meter.got(names.REVIVE_GROUP, topic, len(found.messages), size_bytes)
                 return found
         queue.failed_reads += 1
         is_given_up = queue.failed_reads >= _MOST_FAILED_READS
@@ -233,8 +260,10 @@ class PopReviveService:
             value.revive_offset = record.queue_offset
             # The timers deliver a checkpoint that the broker has put AHEAD_MS before its revive time, or later.
             value.due_ms = min(value.revive_time_ms, _deliver_ms(record) + AHEAD_MS)
+            self._meter.revive_got(value.key, ReviveKind.CHECKPOINT, queue.queue_id)
             self._add(queue, value)
         elif value is not None:
+            self._meter.revive_got(value.key, ReviveKind.ACK, queue.queue_id)
             key, own_name = value.key, self._config.broker.broker_name
             self._acknowledge(queue, key if key.broker_name else key._replace(broker_name=own_name), value.offsets)
         queue.delivered_ms = max(queue.delivered_ms, _deliver_ms(record))
@@ -318,6 +347,8 @@ class PopReviveService:
             return False
         retried = retried_message(found[0], point, retry, retry_queue_id, self._revive.host)
         result = await self._puts.put_wait(AppendableMessage(retried), self)
+        status = result.status if result is not None else PutMessageStatus.SERVICE_NOT_AVAILABLE
+        self._meter.revived(point.key, status)
         if result is None or not result.is_stored:
             reason = result.status.value if result is not None else "the broker is busy"
             self._log.warning("a popped message cannot be revived", topic=topic, offset=offset, reason=reason)

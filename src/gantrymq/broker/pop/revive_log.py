@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 from gantrymq.broker import names
 from gantrymq.broker.appends.put_queue import OVERLOAD, PutQueue
+from gantrymq.broker.metrics.meter import BrokerMeter, ReviveKind
 from gantrymq.broker.pop.records import ack_message, checkpoint_message
 from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
-from gantrymq.format.pop_checkpoint import PopAck, PopCheckpoint
+from gantrymq.format.pop_checkpoint import PopAck, PopCheckpoint, PopKey
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
@@ -39,8 +40,9 @@ class ReviveLog:
         puts: PutQueue,
         timers: TimerMessageService | None,
         host: Host,
+        meter: BrokerMeter,
     ) -> None:
-        self._config, self._clock, self._topics = config, clock, topics
+        self._config, self._clock, self._topics, self._meter = config, clock, topics, meter
         self._puts, self._timers, self.host = puts, timers, host
         self.topic = names.REVIVE_TOPIC_PREFIX + config.broker.broker_cluster_name
 
@@ -58,23 +60,26 @@ class ReviveLog:
     def put_checkpoint(self, point: PopCheckpoint, queue_id: int, stored: Stored) -> None:
         """Put a checkpoint. ``stored`` is called once, possibly at once."""
         message = checkpoint_message(point, self.topic, queue_id, self._clock.now_ms(), self.host)
-        self._put(message, point.key, stored)
+        self._put(message, point.key, ReviveKind.CHECKPOINT, stored)
 
     def put_ack(self, ack: PopAck, queue_id: int, deliver_ms: int, stored: Stored) -> None:
         """Put an acknowledgement that is due at ``deliver_ms``. ``stored`` is called once, possibly at once."""
         message = ack_message(ack, self.topic, queue_id, deliver_ms, self._clock.now_ms(), self.host)
-        self._put(message, ack.key, stored)
+        self._put(message, ack.key, ReviveKind.ACK, stored)
 
-    def _put(self, message: Message, sender: object, stored: Stored) -> None:
+    def _put(self, message: Message, key: PopKey, kind: ReviveKind, stored: Stored) -> None:
         if self._timers is None:
             stored(-1, "timerWheelEnable is false")
             return
         status = set_timer(message, self._config.store, self._clock.now_ms(), self._timers.is_rejected)
         if status is not PutMessageStatus.PUT_OK:
+            self._meter.revive_put(key, kind, status)
             stored(-1, status.value)
             return
 
         def done(result: PutMessageResult | None, busy: str | None) -> None:
+            status = result.status if result is not None else PutMessageStatus.SERVICE_NOT_AVAILABLE
+            self._meter.revive_put(key, kind, status)
             if result is None:
                 stored(-1, busy)
             elif result.is_stored:
@@ -82,5 +87,6 @@ class ReviveLog:
             else:
                 stored(-1, result.status.value)
 
-        if not self._puts.put(AppendableMessage(message), sender, done):
+        if not self._puts.put(AppendableMessage(message), key, done):
+            self._meter.revive_put(key, kind, PutMessageStatus.SERVICE_NOT_AVAILABLE)
             stored(-1, OVERLOAD)

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from gantrymq.broker.appends.put_queue import PutQueue
+from gantrymq.broker.metrics.meter import BrokerMeter
 from gantrymq.broker.pop.buffer import SCAN_MS, PopBuffer
 from gantrymq.broker.pop.checks import PopChecks
 from gantrymq.broker.pop.inflight import InflightMessages
@@ -95,6 +96,7 @@ class PopService:
         consumers: ConsumerManager,
         filters: ConsumerFilterManager,
         stats: BrokerStatsManager,
+        meter: BrokerMeter,
         puts: PutQueue,
         orders: ConsumerOrderInfo,
         waiting: PopWaiting,
@@ -104,11 +106,11 @@ class PopService:
         self._store, self._topics, self._groups = store, topics, groups
         self.waiting, self.orders = waiting, orders
         self.checks = PopChecks(config, clock, topics, groups, consumers, filters)
-        self.revive_log = ReviveLog(config, clock, topics, puts, store.timers, host)
-        self.buffer = PopBuffer(config, clock, store, offsets, self.revive_log, log)
+        self.revive_log = ReviveLog(config, clock, topics, puts, store.timers, host, meter)
+        self.buffer = PopBuffer(config, clock, store, offsets, self.revive_log, log, meter)
         self.inflight = InflightMessages(clock.now_ms())
         self.revive = PopReviveService(
-            config, clock, store, topics, groups, offsets, stats, puts, self.revive_log, self.inflight, log
+            config, clock, store, topics, groups, offsets, stats, puts, self.revive_log, self.inflight, log, meter
         )
 
     def schedule(self, schedule: Schedule) -> None:

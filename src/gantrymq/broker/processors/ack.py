@@ -282,6 +282,6 @@ def _answer(
     if request.is_oneway:
         return
     if wrong is None:
-        channel.send(request.response(ResponseCode.SUCCESS, header=header))
+        channel.respond(request, request.response(ResponseCode.SUCCESS, header=header))
     else:
-        channel.send(request.response(ResponseCode.SYSTEM_ERROR, wrong))
+        channel.respond(request, request.response(ResponseCode.SYSTEM_ERROR, wrong))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from gantrymq.broker import names
 from gantrymq.broker.answers import LongAnswers, encode_in_slices
+from gantrymq.broker.metrics.meter import BrokerMeter
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.pop.service import PopService
 from gantrymq.broker.statistics import BrokerStatsManager
@@ -15,6 +16,7 @@ from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.persistence import SUBSCRIPTION_GROUP, TOPICS, ConfigPersistence
 from gantrymq.broker.tables.subscription_groups import FORBIDDEN_READ, SubscriptionGroupManager
 from gantrymq.broker.tables.topics import TopicConfigManager, wrong_queues
+from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.names import CONSUMER_OFFSET
 from gantrymq.remoting.bodies.group import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList
@@ -44,7 +46,10 @@ class GroupAdminProcessor:
         kept: ConfigPersistence,
         outer: BrokerOuterAPI,
         pop: PopService,
+        meter: BrokerMeter,
+        clock: Clock,
     ) -> None:
+        self._meter, self._clock = meter, clock
         self._config, self._topics, self._groups, self._offsets = config, topics, groups, offsets
         self._stats, self._kept, self._outer, self._pop = stats, kept, outer, pop
         self._long = LongAnswers()
@@ -58,6 +63,13 @@ class GroupAdminProcessor:
         return await self._update(request, decode_request(SubscriptionGroupList, request.body).group_config_list)
 
     async def _update(self, request: RemotingCommand, groups: list[SubscriptionGroupConfig]) -> RemotingCommand:
+        began_ms = monotonic_ms(self._clock)
+        answer = await self._updated(request, groups)
+        took_ms = monotonic_ms(self._clock) - began_ms
+        self._meter.groups_updated(took_ms, is_done=answer.code == ResponseCode.SUCCESS)
+        return answer
+
+    async def _updated(self, request: RemotingCommand, groups: list[SubscriptionGroupConfig]) -> RemotingCommand:
         for group in groups:
             name = group.group_name or ""
             wrong = names.wrong_group(name) or wrong_queues(names.retry_topic(name), group.retry_queue_nums)
@@ -83,6 +95,7 @@ class GroupAdminProcessor:
         self._groups.delete(asked.group_name)
         self._pop.forget(group=asked.group_name)
         self._stats.forget([asked.group_name])
+        self._meter.forget_groups([asked.group_name])
         if asked.clean_offset:
             self._offsets.remove_group(asked.group_name)
             await self._kept.save(CONSUMER_OFFSET)

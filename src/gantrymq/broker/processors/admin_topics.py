@@ -10,6 +10,7 @@ import asyncio
 from gantrymq.broker import names
 from gantrymq.broker.answers import LongAnswers, encode_in_slices
 from gantrymq.broker.appends.put_queue import PutQueue
+from gantrymq.broker.metrics.meter import BrokerMeter
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.pop.service import PopService
 from gantrymq.broker.sessions.consumers import ConsumerManager
@@ -70,7 +71,9 @@ class TopicAdminProcessor:
         holds: PullRequestHoldService,
         puts: PutQueue,
         pop: PopService,
+        meter: BrokerMeter,
     ) -> None:
+        self._meter = meter
         self._config, self._clock, self._store, self._topics = config, clock, store, topics
         self._offsets, self._stats, self._kept, self._outer = offsets, stats, kept, outer
         self._consumers, self._holds, self._puts, self._pop = consumers, holds, puts, pop
@@ -99,6 +102,16 @@ class TopicAdminProcessor:
         return await self._update(request, decode_request(CreateTopicListRequestBody, request.body).topic_config_list)
 
     async def _update(self, request: RemotingCommand, topics: list[TopicConfig]) -> RemotingCommand:
+        began_ms = monotonic_ms(self._clock)
+        answer = await self._updated(request, topics)
+        self._meter.topics_updated(
+            monotonic_ms(self._clock) - began_ms,
+            is_done=answer.code == ResponseCode.SUCCESS,
+            is_system=any(self._topics.is_system_topic(str(topic.topic_name)) for topic in topics),
+        )
+        return answer
+
+    async def _updated(self, request: RemotingCommand, topics: list[TopicConfig]) -> RemotingCommand:
         for topic in topics:
             if topic.topic_filter_type not in FILTER_TYPES:  # RocketMQ fails to parse it
                 raise RemotingCommandError(f"topicFilterType = [{topic.topic_filter_type}] value invalid")
@@ -163,6 +176,7 @@ class TopicAdminProcessor:
         self._offsets.remove_topic(topic, self._consumers.groups_of(topic))
         self._pop.forget(topic=topic)
         self._stats.forget([topic])
+        self._meter.forget_topics([topic])
         self._topics.going.add(topic)
         try:
             # Puts that were accepted before are deleted with the topic, and must not start a new queue after it.

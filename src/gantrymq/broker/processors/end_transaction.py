@@ -18,6 +18,7 @@ from gantrymq.broker import names
 from gantrymq.broker.acl.access_control import AccessControl
 from gantrymq.broker.answers import DispatchCatchUp
 from gantrymq.broker.appends.put_queue import OVERLOAD, PutQueue
+from gantrymq.broker.metrics.meter import BrokerMeter
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.broker.transactions.decisions import Decision, Decisions
@@ -64,7 +65,9 @@ class EndTransactionProcessor:
         access: AccessControl | None,
         message_at: Callable[[int], StoredMessage | None],
         caught_up: DispatchCatchUp,
+        meter: BrokerMeter,
     ) -> None:
+        self._meter = meter
         self._config, self._clock, self._topics, self._queued_at = config, clock, topics, queued_at
         self._puts, self._stats, self._decisions, self._metrics = puts, stats, decisions, metrics
         self._access, self._message_at = access, message_at
@@ -116,9 +119,10 @@ class EndTransactionProcessor:
         if not is_commit:
             self._decisions.finish(decision)
             self._metrics.add(topic, -1)
+            self._meter.rolled_back(topic)
             return request.response(ResponseCode.SUCCESS)
         final = AppendableMessage(final_message(half, *queue))
-        if not self._puts.put(final, channel, partial(self._committed, channel, request, decision)):
+        if not self._puts.put(final, channel, partial(self._committed, channel, request, decision, half)):
             self._decisions.cancel(decision)
             return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
         return None
@@ -128,19 +132,20 @@ class EndTransactionProcessor:
         channel: Channel,
         request: RemotingCommand,
         decision: Decision,
+        half: StoredMessage,
         result: PutMessageResult | None,
         busy: str | None,
     ) -> None:
         if result is not None and result.is_stored:
             self._decisions.finish(decision)
             self._metrics.add(result.topic, -1)
+            self._meter.committed(result.topic, max(self._clock.now_ms() - half.born_timestamp_ms, 0) // 1000)
             self._stats.put(result.topic, 1, result.size_bytes)
             answer = request.response(ResponseCode.SUCCESS)
         else:
             self._decisions.cancel(decision)
             answer = request.response(*self._failure(result, busy))
-        if not request.is_oneway:
-            channel.send(answer)
+        channel.respond(request, answer)
 
     def _failure(self, result: PutMessageResult | None, busy: str | None) -> tuple[int, str | None]:
         if result is None:
@@ -182,9 +187,8 @@ class EndTransactionProcessor:
             is_back = result is not None and result.is_stored
             if is_back and topic is not None and found.topic == names.TRANS_CHECK_MAX_TIME_TOPIC:
                 self._metrics.add(topic[0], 1)
-            if not request.is_oneway:
-                answer = (ResponseCode.SUCCESS, None) if is_back else (ResponseCode.SYSTEM_ERROR, _NOT_RESUMED)
-                channel.send(request.response(*answer))
+            answer = (ResponseCode.SUCCESS, None) if is_back else (ResponseCode.SYSTEM_ERROR, _NOT_RESUMED)
+            channel.respond(request, request.response(*answer))
 
         if not self._puts.put(AppendableMessage(resumed_message(found)), channel, stored):
             return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)

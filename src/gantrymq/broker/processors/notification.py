@@ -124,7 +124,7 @@ class NotificationProcessor:
                 yield
             self._finish(run, has_message=has_message)
         except Exception as error:
-            run.channel.send(failure(run.request, error))
+            run.channel.respond(run.request, failure(run.request, error))
 
     def _places(
         self, asked: NotificationRequestHeader, topic: TopicConfig, found: PopFilter
@@ -159,6 +159,7 @@ class NotificationProcessor:
             if run.recheck is None and self._access is not None:
                 run.recheck = self._access.recheck(channel, request)
             request.drop_content()
+            request.is_suspended = True
             key = PollKey(asked.topic, asked.consumer_group, max(asked.queue_id, -1))
             resume = partial(answer_waiting, channel, request, run.recheck, partial(self._begin, run))
             give_up = partial(_answer, run, is_full=True)
@@ -171,7 +172,7 @@ class NotificationProcessor:
 
 def _answer(run: _Run, *, has_message: bool = False, is_full: bool) -> None:
     header = NotificationResponseHeader(has_msg=has_message, polling_full=is_full)
-    run.channel.send(run.request.response(ResponseCode.SUCCESS, header=header))
+    run.channel.respond(run.request, run.request.response(ResponseCode.SUCCESS, header=header))
 
 
 def _queues(topic: TopicConfig, group: str) -> Iterator[PoppedQueue]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import cast
 
+from gantrymq.broker.metrics.meter import BrokerMeter
 from gantrymq.broker.pop.buffer import PopBuffer, PoppedQueue
 from gantrymq.broker.pop.checks import PopChecks, PopRefusal
 from gantrymq.broker.pop.records import retry_topic
@@ -58,7 +59,9 @@ class PeekMessageProcessor:
         store_stats: StoreStatsService,
         checks: PopChecks,
         buffer: PopBuffer,
+        meter: BrokerMeter,
     ) -> None:
+        self._meter = meter
         self._config, self._store, self._topics, self._offsets = config, store, topics, offsets
         self._stats, self._store_stats, self._checks, self._buffer = stats, store_stats, checks, buffer
         self._puller, self._turns = MessagePuller(store.lookup), FairTurns()
@@ -84,7 +87,7 @@ class PeekMessageProcessor:
                 yield
             self._send(channel, request, peeked)
         except Exception as error:
-            channel.send(failure(request, error))
+            channel.respond(request, failure(request, error))
 
     def _places(self, asked: PeekMessageRequestHeader, topic: TopicConfig, peeked: _Peeked) -> Iterator[PoppedQueue]:
         """The queues of a peek in their order."""
@@ -120,6 +123,8 @@ class PeekMessageProcessor:
             peeked.count += found.count
             peeked.size_bytes += found.size_bytes
             self._stats.got(queue.group, asked.topic, found.count, found.size_bytes)
+            if queue.topic == asked.topic:
+                self._meter.got(queue.group, asked.topic, found.count, found.size_bytes)
             self._store_stats.pulled(found.count)
 
     @staticmethod
@@ -128,10 +133,12 @@ class PeekMessageProcessor:
         header = PopMessageResponseHeader(pop_time=0, invisible_time=0, revive_qid=0, rest_num=peeked.rest)
         if not peeked.count:
             remark = GetMessageStatus.NO_MESSAGE_IN_QUEUE.value
-            channel.send(request.response(ResponseCode.PULL_NOT_FOUND, remark, header=header))
+            channel.respond(request, request.response(ResponseCode.PULL_NOT_FOUND, remark, header=header))
             return
         response = request.response(ResponseCode.SUCCESS, GetMessageStatus.FOUND.value, header=header)
-        channel.send_bytes([encode_head(response, peeked.size_bytes), *cast("list[bytes]", peeked.pieces)])
+        channel.respond_bytes(
+            request, response.code, [encode_head(response, peeked.size_bytes), *cast("list[bytes]", peeked.pieces)]
+        )
 
 
 def _queues(topic: TopicConfig, group: str, first: int) -> Iterator[PoppedQueue]:

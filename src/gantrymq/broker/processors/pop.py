@@ -19,6 +19,7 @@ from gantrymq.broker import names
 from gantrymq.broker.acl.access_control import AccessControl
 from gantrymq.broker.answers import Recheck, answer_waiting
 from gantrymq.broker.hot_queue import begins_in_memory
+from gantrymq.broker.metrics.meter import BrokerMeter
 from gantrymq.broker.pop.buffer import PopBuffer, PoppedQueue
 from gantrymq.broker.pop.checks import PopChecks, PopFilter, PopRefusal
 from gantrymq.broker.pop.inflight import InflightMessages
@@ -123,8 +124,9 @@ class PopMessageProcessor:
         inflight: InflightMessages,
         orders: ConsumerOrderInfo,
         polling: PopLongPolling,
+        meter: BrokerMeter,
     ) -> None:
-        self._config, self._clock, self._store, self._topics = config, clock, store, topics
+        self._config, self._clock, self._store, self._topics, self._meter = config, clock, store, topics, meter
         self._offsets, self._stats, self._store_stats, self._access = offsets, stats, store_stats, access
         self._checks, self._revive, self._buffer = checks, revive, buffer
         self._inflight, self._orders, self._polling = inflight, orders, polling
@@ -199,7 +201,7 @@ class PopMessageProcessor:
         except Exception as error:
             response = failure(run.request, error)
             if not run.count:
-                run.channel.send(response)
+                run.channel.respond(run.request, response)
                 return
             # Answer with the messages that were found. They have checkpoints, so an error would hide them for their
             # invisible time.
@@ -323,6 +325,7 @@ class PopMessageProcessor:
         run.message_offsets.append(message_offsets_entry(queue.topic, queue.queue_id, offsets))
         self._inflight.add(queue, found.count)
         self._stats.got(queue.group, queue.topic, found.count, found.size_bytes)
+        self._meter.got(queue.group, asked.topic, found.count, found.size_bytes, is_retry=is_retry)
         self._store_stats.pulled(found.count)
         return True
 
@@ -395,7 +398,9 @@ class PopMessageProcessor:
     def _send(self, run: _Run) -> None:
         size_bytes = sum(map(len, run.pieces))
         response = run.request.response(ResponseCode.SUCCESS, GetMessageStatus.FOUND.value, header=self._header(run))
-        run.channel.send_bytes([encode_head(response, size_bytes), *cast("list[bytes]", run.pieces)])
+        run.channel.respond_bytes(
+            run.request, response.code, [encode_head(response, size_bytes), *cast("list[bytes]", run.pieces)]
+        )
 
     def _header(self, run: _Run) -> PopMessageResponseHeader:
         return PopMessageResponseHeader(
@@ -418,6 +423,7 @@ class PopMessageProcessor:
         polling = Polling.TIMEOUT
         if asked.poll_time > 0 and not channel.is_closed:
             request.drop_content()
+            request.is_suspended = True
             give_up = partial(_send_nothing, channel, request, self._header(run), Polling.FULL)
             size_bytes = waiting_bytes(asked, run.key)
             waiting = WaitingPop(channel, run.key, run.deadline_ms, resume, give_up, size_bytes)
@@ -432,4 +438,4 @@ def _send_nothing(
     channel: Channel, request: RemotingCommand, header: PopMessageResponseHeader, polling: Polling
 ) -> None:
     code = ResponseCode.POLLING_FULL if polling is Polling.FULL else ResponseCode.POLLING_TIMEOUT
-    channel.send(request.response(code, GetMessageStatus.NO_MESSAGE_IN_QUEUE.value, header=header))
+    channel.respond(request, request.response(code, GetMessageStatus.NO_MESSAGE_IN_QUEUE.value, header=header))

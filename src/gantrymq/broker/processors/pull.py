@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, cast
 from gantrymq.broker import names
 from gantrymq.broker.acl.access_control import AccessControl
 from gantrymq.broker.answers import answer_waiting
+from gantrymq.broker.metrics.meter import BrokerMeter
 from gantrymq.broker.record_filter import FilterRun, RecordFilter
 from gantrymq.broker.sessions.consumers import (
     BROADCASTING,
@@ -303,8 +304,9 @@ class PullMessageProcessor:
         store_stats: StoreStatsService,
         access: AccessControl | None,
         filters: ConsumerFilterManager,
+        meter: BrokerMeter,
     ) -> None:
-        self._config, self._clock, self._store = config, clock, store
+        self._config, self._clock, self._store, self._meter = config, clock, store, meter
         self._puller = MessagePuller(store.lookup)
         self._topics, self._groups, self._consumers = topics, groups, consumers
         self._offsets, self._holds, self._stats, self._store_stats = offsets, holds, stats, store_stats
@@ -523,11 +525,12 @@ class PullMessageProcessor:
         found: PulledMessages,
     ) -> None:
         self._stats.got(asked.consumer_group, asked.topic, found.count, found.size_bytes)
+        self._meter.got(asked.consumer_group, asked.topic, found.count, found.size_bytes)
         header, size_bytes = self._header(found, checked), sum(map(len, found.pieces))
         head = encode_found_head(request, _FOUND, header, size_bytes)
         if head is None:
             head = encode_head(request.response(ResponseCode.SUCCESS, _FOUND, header=header), size_bytes)
-        channel.send_bytes([head, *cast("list[bytes]", found.pieces)])
+        channel.respond_bytes(request, ResponseCode.SUCCESS, [head, *cast("list[bytes]", found.pieces)])
 
     def _hold(
         self, channel: Channel, request: RemotingCommand, asked: PullMessageRequestHeader, checked: _Checked
@@ -536,6 +539,7 @@ class PullMessageProcessor:
         wait_ms = asked.suspend_timeout_millis if broker.long_polling_enable else broker.short_polling_time_ms
         recheck = self._access.recheck(channel, request) if self._access is not None else None
         request.drop_content()  # the request has been read, and a body may have a megabyte
+        request.is_suspended = True
 
         def resume() -> None:
             answer = partial(self._process, channel, request, asked, may_wait=False)

@@ -74,7 +74,7 @@ class QueryMessageProcessor:
         if not pieces:
             remark = "can not find message, maybe time range not correct"
             return request.response(ResponseCode.QUERY_NOT_FOUND, remark, header=header)
-        _send(channel, request.response(ResponseCode.SUCCESS, header=header), pieces)
+        _send(channel, request, request.response(ResponseCode.SUCCESS, header=header), pieces)
         return None
 
     async def view(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
@@ -84,7 +84,7 @@ class QueryMessageProcessor:
         record = self._records.record_of(message) if message is not None else None
         if record is None:
             return request.response(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
-        _send(channel, request.response(ResponseCode.SUCCESS), [record])
+        _send(channel, request, request.response(ResponseCode.SUCCESS), [record])
         return None
 
     async def queue(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -127,5 +127,7 @@ class QueryMessageProcessor:
         return pieces
 
 
-def _send(channel: Channel, response: RemotingCommand, pieces: list[memoryview]) -> None:
-    channel.send_bytes([encode_head(response, sum(map(len, pieces))), *cast("list[bytes]", pieces)])
+def _send(channel: Channel, request: RemotingCommand, response: RemotingCommand, pieces: list[memoryview]) -> None:
+    channel.respond_bytes(
+        request, response.code, [encode_head(response, sum(map(len, pieces))), *cast("list[bytes]", pieces)]
+    )

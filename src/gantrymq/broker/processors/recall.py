@@ -8,9 +8,9 @@ Source: RecallMessageProcessor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 
+from gantrymq.broker.answers import Respond
 from gantrymq.broker.appends.put_queue import OVERLOAD, PutQueue
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.tables.topics import TopicConfigManager
@@ -30,7 +30,7 @@ from gantrymq.model.message import (
 )
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.codes import ResponseCode
-from gantrymq.remoting.command import ONEWAY_FLAG, RemotingCommand, encode_command
+from gantrymq.remoting.command import RemotingCommand, encode_command
 from gantrymq.remoting.headers.send import RecallMessageRequestHeader, RecallMessageResponseHeader
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.store.log.appendable import AppendableMessage
@@ -54,7 +54,7 @@ class RecallMessageProcessor:
         puts: PutQueue,
         stats: BrokerStatsManager,
         timers: TimerMessageService | None,
-        answer: Callable[[Channel, Sequence[bytes], str], None],
+        answer: Respond,
     ) -> None:
         self._config, self._clock, self._topics = config, clock, topics
         self._puts, self._stats, self._timers, self._answer = puts, stats, timers, answer
@@ -129,8 +129,6 @@ class RecallMessageProcessor:
     ) -> None:
         if result is not None and result.phy_offset >= 0:
             self._stats.put(result.topic, result.count, result.size_bytes)
-        if request.flag & ONEWAY_FLAG:
-            return
         if result is None:
             response = request.response(ResponseCode.SYSTEM_BUSY, busy)
         elif result.status in _STORED:
@@ -138,7 +136,8 @@ class RecallMessageProcessor:
             response = request.response(ResponseCode.SUCCESS, header=header)
         else:
             response = request.response(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
-        self._answer(channel, (encode_command(self._with_region(response)),), handle.topic)
+        frames = () if request.is_oneway else (encode_command(self._with_region(response)),)
+        self._answer(channel, request, response.code, frames, handle.topic)
 
     def _with_region(self, response: RemotingCommand) -> RemotingCommand:
         response.ext_fields[PROPERTY_MSG_REGION] = self._config.broker.region_id

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from gantrymq.broker.appends.put_queue import OVERLOAD, AdmissionLimit, PutQueue
 from gantrymq.broker.appends.send_properties import is_illegal, read_properties
+from gantrymq.broker.metrics.meter import BrokerMeter
 from gantrymq.broker.processors.send import Refusal, SendHeader
 from gantrymq.broker.sessions.producers import ProducerManager
 from gantrymq.clock import Clock
@@ -54,9 +55,10 @@ class ReplyMessageProcessor:
         puts: PutQueue,
         check: Callable[[Channel, SendHeader], TopicConfig],
         address: str,
+        meter: BrokerMeter,
     ) -> None:
         self._config, self._clock, self._producers = config, clock, producers
-        self._puts, self._check, self._address = puts, check, address
+        self._puts, self._check, self._address, self._meter = puts, check, address, meter
         self._under_way = AdmissionLimit(config)  # a limit of their own, so that clients that hang do not block sends
 
     async def reply(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
@@ -83,7 +85,8 @@ class ReplyMessageProcessor:
         else:
             response = request.response(ResponseCode.SYSTEM_ERROR, failure, header=header)
         if self._config.broker.store_reply_message_enable:
-            self._store(channel, request, response, self._message(channel, request, asked, queue_id, properties))
+            message = self._message(channel, request, asked, queue_id, properties)
+            self._store(channel, request, response, message, asked.properties)
             return None
         return self._with_region(response)
 
@@ -138,20 +141,28 @@ class ReplyMessageProcessor:
             reconsume_times=asked.reconsume_times or 0,
         )
 
-    def _store(self, channel: Channel, request: RemotingCommand, response: RemotingCommand, message: Message) -> None:
+    def _store(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        response: RemotingCommand,
+        message: Message,
+        properties: str | None,
+    ) -> None:
         def stored(result: PutMessageResult | None, busy: str | None) -> None:
             answer = response
             if result is not None and result.is_stored:
+                self._meter.stored(result, properties)
                 header = SendMessageResponseHeader(
                     msg_id=result.msg_id, queue_id=message.queue_id, queue_offset=result.queue_offset
                 )
                 answer = request.response(response.code, response.remark, header=header)
-            if not request.is_oneway:
-                channel.send(self._with_region(answer))
+            channel.respond(request, self._with_region(answer))
 
         is_refused = is_illegal(message.body, message.properties, message.sys_flag)
-        if (is_refused or not self._puts.put(AppendableMessage(message), channel, stored)) and not request.is_oneway:
-            channel.send(self._with_region(response))  # the client has the reply; storing it is optional
+        if is_refused or not self._puts.put(AppendableMessage(message), channel, stored):
+            # The client has the reply; storing it is optional.
+            channel.respond(request, self._with_region(response))
 
     def _with_region(self, response: RemotingCommand) -> RemotingCommand:
         self._mark(response.ext_fields)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 from gantrymq.broker import names
+from gantrymq.broker.answers import Respond
 from gantrymq.broker.appends.put_queue import OVERLOAD, PutQueue
 from gantrymq.broker.appends.send_properties import (
     UniqueIds,
@@ -22,6 +23,7 @@ from gantrymq.broker.appends.send_properties import (
     take_priority,
 )
 from gantrymq.broker.appends.wire_messages import WireBatch, WireMessage, measure_batch
+from gantrymq.broker.metrics.meter import BrokerMeter
 from gantrymq.broker.sessions.queue_locks import RebalanceLockManager
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
@@ -107,10 +109,13 @@ class Refusal(Exception):
 class _Sent:
     """What the answer to a send needs."""
 
-    __slots__ = ("channel", "is_half", "queue_id", "recall_handle", "request", "topic", "transaction_id")
+    __slots__ = (
+        "channel", "is_half", "properties", "queue_id", "recall_handle", "request", "topic", "transaction_id",
+    )  # fmt: skip
 
-    def __init__(self, channel: Channel, request: RemotingCommand, topic: str, queue_id: int) -> None:
-        self.channel, self.request, self.topic, self.queue_id = channel, request, topic, queue_id
+    def __init__(self, channel: Channel, request: RemotingCommand, header: SendHeader, queue_id: int) -> None:
+        self.channel, self.request, self.queue_id = channel, request, queue_id
+        self.topic, self.properties = header.topic, header.properties
         self.transaction_id: str | None = None
         self.is_half = False
         self.recall_handle: str | None = None
@@ -135,10 +140,11 @@ class SendMessageProcessor:
         decisions: Decisions,
         transactions: TransactionMetrics,
         disk_ratio: Callable[[], float],
-        answer: Callable[[Channel, Sequence[bytes], str], None],
+        answer: Respond,
         timers: TimerMessageService | None,
+        meter: BrokerMeter,
     ) -> None:
-        self._config, self._clock = config, clock
+        self._config, self._clock, self._meter = config, clock, meter
         self._topics, self._groups, self._locks = topics, groups, locks
         self._puts, self._stats, self._disk_ratio, self._answer = puts, stats, disk_ratio, answer
         self._decisions, self._transactions = decisions, transactions
@@ -156,7 +162,7 @@ class SendMessageProcessor:
             queue_id = header.queue_id
             if queue_id < 0:
                 queue_id = random.randrange(max(topic.write_queue_nums, 1))
-            sent = _Sent(channel, request, header.topic, queue_id)
+            sent = _Sent(channel, request, header, queue_id)
             appendable = (self._batch if header.batch else self._single)(sent, header, topic)
         except Refusal as refusal:
             return self._with_region(request.response(refusal.code, refusal.remark))
@@ -262,7 +268,7 @@ class SendMessageProcessor:
         else:
             status = set_timer(message, self._config.store, self._clock.now_ms(), self._timers.is_rejected)
         if status is not PutMessageStatus.PUT_OK:
-            raise Refusal(*self._failure(status))
+            raise Refusal(*self._refused(status))
         real_topic, slot_ms = (message.properties.get(name) for name in (PROPERTY_REAL_TOPIC, PROPERTY_TIMER_OUT_MS))
         if real_topic is not None and slot_ms is not None and not real_topic.startswith(names.RETRY_PREFIX):
             handle = RecallHandle(
@@ -329,6 +335,7 @@ class SendMessageProcessor:
         in_order = not self._locks.is_all_expired(group, monotonic_ms(self._clock))
         if (header.reconsume_times or 0) <= most and not in_order:
             return header.topic
+        self._meter.sent_to_dlq(header.producer_group, header.topic)
         properties[PROPERTY_DELAY] = "-1"
         dead = names.dlq_topic(group)
         if self._topics.create_for_group(dead, _DLQ_QUEUES) is None:
@@ -403,28 +410,28 @@ class SendMessageProcessor:
     ) -> None:
         """Answer one send of a run."""
         header = request.read(SendMessageRequestHeaderV2)
-        sent = _Sent(channel, request, header.topic, header.queue_id)
+        sent = _Sent(channel, request, header, header.queue_id)
         sent.transaction_id = read_properties(header.properties).get(PROPERTY_UNIQ_KEY)
         self._stored(sent, result, busy)
 
     def _stored(self, sent: _Sent, result: PutMessageResult | None, busy: str | None) -> None:
         if result is not None and result.phy_offset >= 0:
             self._stats.put(result.topic, result.count, result.size_bytes)
+            self._meter.stored(result, sent.properties)
             if sent.is_half:
                 self._decisions.stored(result.phy_offset)
                 self._transactions.add(sent.topic, 1)
-        if not sent.request.flag & ONEWAY_FLAG:
-            self._answer(sent.channel, self._frame(sent, result, busy), sent.topic)
-
-    def _frame(self, sent: _Sent, result: PutMessageResult | None, busy: str | None) -> Sequence[bytes]:
-        """Encode the response, in pieces."""
-        request = sent.request
-        if result is None:
-            return (encode_command(self._with_region(request.response(ResponseCode.SYSTEM_BUSY, busy))),)
         # The hash of an Enum member is computed in Python, so a lookup is slow.
-        code = ResponseCode.SUCCESS if result.status is PutMessageStatus.PUT_OK else _STORED.get(result.status)
-        if code is None:
-            return (encode_command(self._with_region(request.response(*self._failure(result.status)))),)
+        is_ok = result is not None and result.status is PutMessageStatus.PUT_OK
+        code, remark = (ResponseCode.SUCCESS, None) if is_ok else self._failure(result, busy)
+        pieces = () if sent.request.flag & ONEWAY_FLAG else self._frame(sent, result, code, remark)
+        self._answer(sent.channel, sent.request, code, pieces, sent.topic)
+
+    def _frame(self, sent: _Sent, result: PutMessageResult | None, code: int, remark: str | None) -> Sequence[bytes]:
+        """Encode the response, in pieces. A result without a remark is that of a stored message."""
+        request = sent.request
+        if result is None or remark is not None:
+            return (encode_command(self._with_region(request.response(code, remark))),)
         if code is ResponseCode.SUCCESS and len(result.phy_offsets) > 1:
             pieces = self._batch_frame(sent, result)
             if pieces is not None:
@@ -452,7 +459,14 @@ class SendMessageProcessor:
         answers, msg_ids = send_answers(broker.region_id, broker.trace_on), result.joined_ids(host)
         return answers.encode_batch(sent.request, msg_ids, sent.queue_id, result.queue_offset, sent.transaction_id)
 
-    def _failure(self, status: PutMessageStatus) -> tuple[int, str]:
+    def _failure(self, result: PutMessageResult | None, busy: str | None) -> tuple[int, str | None]:
+        """The code of a put that is not simply OK, and its remark, which a stored message does not have."""
+        if result is None:
+            return ResponseCode.SYSTEM_BUSY, busy
+        code = _STORED.get(result.status)
+        return (code, None) if code is not None else self._refused(result.status)
+
+    def _refused(self, status: PutMessageStatus) -> tuple[int, str]:
         if status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED:
             return ResponseCode.SYSTEM_ERROR, "create mapped file failed, server is busy or broken."
         if status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):

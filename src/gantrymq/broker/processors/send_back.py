@@ -6,12 +6,14 @@ Source: AbstractSendMessageProcessor.consumerSendMsgBack.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from gantrymq.broker import names
 from gantrymq.broker.acl.access_control import AccessControl
+from gantrymq.broker.answers import Respond
 from gantrymq.broker.appends.put_queue import OVERLOAD, PutQueue
 from gantrymq.broker.appends.send_properties import is_illegal
+from gantrymq.broker.metrics.meter import BrokerMeter
 from gantrymq.broker.statistics import SNDBCK_PUT_NUMS, BrokerStatsManager
 from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.tables.topics import UNIT_SUB_FLAG, TopicConfigManager, being_deleted
@@ -50,9 +52,11 @@ class ConsumerSendMsgBackProcessor:
         queued_at: Callable[[int], StoredMessage | None],
         puts: PutQueue,
         stats: BrokerStatsManager,
-        answer: Callable[[Channel, Sequence[bytes], str], None],
+        answer: Respond,
         access: AccessControl | None,
+        meter: BrokerMeter,
     ) -> None:
+        self._meter = meter
         self._config, self._topics, self._groups = config, topics, groups
         self._queued_at, self._puts, self._stats, self._answer = queued_at, puts, stats, answer
         self._access = access
@@ -88,6 +92,7 @@ class ConsumerSendMsgBackProcessor:
         if request.version >= _V3_4_9 and asked.max_reconsume_times is not None:
             most = asked.max_reconsume_times
         if message.reconsume_times >= most or asked.delay_level < 0:
+            self._meter.sent_to_dlq(asked.group, asked.origin_topic or message.topic)
             again = self._again(message, names.dlq_topic(asked.group), 0, 0)
             if self._topics.create_for_group(again.topic, 1) is None:
                 return request.response(ResponseCode.SYSTEM_BUSY, being_deleted(again.topic))
@@ -103,8 +108,8 @@ class ConsumerSendMsgBackProcessor:
 
         def stored(result: PutMessageResult | None, busy: str | None) -> None:
             answer = self._stored(request, asked.group, again, result, busy)
-            if not request.is_oneway:
-                self._answer(channel, (encode_command(answer),), again.topic)
+            frames = () if request.is_oneway else (encode_command(answer),)
+            self._answer(channel, request, answer.code, frames, again.topic)
 
         if not self._puts.put(AppendableMessage(again), channel, stored):
             return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)

@@ -8,16 +8,17 @@ Source: SendMessageProcessor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.broker import names
+from gantrymq.broker.answers import Respond
 from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.appends.send_properties import broker_marks
 from gantrymq.broker.appends.wire_messages import SendRun, WireSends
+from gantrymq.broker.metrics.meter import BrokerMeter
 from gantrymq.broker.processors.send import Refusal, SendMessageProcessor, send_answers, sys_flag
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.tables.topics import TopicConfigManager
@@ -29,6 +30,7 @@ from gantrymq.kernels.arrays import Bytes, read_only
 from gantrymq.model.host import Host
 from gantrymq.model.message import message_id
 from gantrymq.model.status import PutMessageStatus
+from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import CommandRun
 from gantrymq.remoting.connection import split_run
 from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2
@@ -50,10 +52,11 @@ class SendRunProcessor:
         puts: PutQueue,
         stats: BrokerStatsManager,
         send: SendMessageProcessor,
-        answer: Callable[[Channel, Sequence[bytes], str], None],
+        answer: Respond,
+        meter: BrokerMeter,
     ) -> None:
         self._config, self._topics, self._puts, self._stats = config, topics, puts, stats
-        self._send, self._answer = send, answer
+        self._send, self._answer, self._meter = send, answer, meter
 
     def send_run(self, channel: Channel, run: CommandRun) -> bool:
         """Take a run. Returns False if its sends must be processed one by one."""
@@ -101,9 +104,10 @@ class SendRunProcessor:
         run, is_stored = sends.run, result is not None and result.is_stored
         if result is not None and is_stored and result.status is PutMessageStatus.PUT_OK:
             self._stats.put(run.topic, len(run), result.size_bytes, puts=len(run))
+            self._meter.stored_run(sends, result)
             broker, host = self._config.broker, result.store_host
             if host is not None and (frames := answer_frames(run, broker.region_id, broker.trace_on, host)):
-                self._answer(channel, (frames,), run.topic)
+                self._answer(channel, run, ResponseCode.SUCCESS, (frames,), run.topic)
             return
         each = sends.each(result) if result is not None and is_stored else [result] * len(run)
         for request, one in zip(split_run(run), each, strict=True):

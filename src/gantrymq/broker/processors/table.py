@@ -205,6 +205,7 @@ def _topics(context: BrokerContext) -> dict[int, Route]:
         context.holds,
         context.puts,
         context.pop,
+        context.meter,
     )
     return {
         RequestCode.UPDATE_AND_CREATE_TOPIC: Route(topics.update, ADMINISTRATORS),
@@ -229,6 +230,8 @@ def _groups(context: BrokerContext) -> dict[int, Route]:
         context.kept,
         context.outer,
         context.pop,
+        context.meter,
+        context.clock,
     )
     offsets = OffsetAdminProcessor(
         context.config, context.store, context.topics, context.groups, context.consumers, context.offsets, context.kept
@@ -337,6 +340,7 @@ def send_processor(context: BrokerContext) -> SendMessageProcessor:
         lambda: context.store.disk_used_ratio,
         context.answer,
         context.store.timers,
+        context.meter,
     )
 
 
@@ -360,7 +364,9 @@ def dispatcher(
     when_closed: Callable[[Channel], None],
 ) -> RequestDispatcher:
     """A dispatcher with the processors of ``table`` and with ``hooks``."""
-    together = SendRunProcessor(context.config, context.topics, context.puts, context.stats, sends, context.answer)
+    together = SendRunProcessor(
+        context.config, context.topics, context.puts, context.stats, sends, context.answer, context.meter
+    )
     processors = {code: route.processor for code, route in table.items()}
     return RequestDispatcher(
         processors,
@@ -389,7 +395,7 @@ def _body_limits(most: int) -> BodyLimits:
 
 def _messages(context: BrokerContext, sends: SendMessageProcessor) -> dict[int, Route]:
     reply = ReplyMessageProcessor(
-        context.config, context.clock, context.producers, context.puts, sends.check, context.address
+        context.config, context.clock, context.producers, context.puts, sends.check, context.address, context.meter
     ).reply
     back = ConsumerSendMsgBackProcessor(
         context.config,
@@ -400,6 +406,7 @@ def _messages(context: BrokerContext, sends: SendMessageProcessor) -> dict[int, 
         context.stats,
         context.answer,
         context.access,
+        context.meter,
     )
     pull = PullMessageProcessor(
         context.config,
@@ -414,6 +421,7 @@ def _messages(context: BrokerContext, sends: SendMessageProcessor) -> dict[int, 
         context.store_stats,
         context.access,
         context.filters,
+        context.meter,
     ).pull
     recall = RecallMessageProcessor(
         context.config, context.clock, context.topics, context.puts, context.stats, context.store.timers, context.answer
@@ -451,6 +459,7 @@ def _pops(context: BrokerContext) -> dict[int, Route]:
         pop.inflight,
         pop.orders,
         waiting.pops,
+        context.meter,
     )
     acks = AckMessageProcessor(
         context.config,
@@ -486,6 +495,7 @@ def _pops(context: BrokerContext) -> dict[int, Route]:
         context.store_stats,
         pop.checks,
         pop.buffer,
+        context.meter,
     )
     queue = ("topic",)
     caught_up = DispatchCatchUp(context.store)  # a pop finds what was acknowledged to a producer before
@@ -516,6 +526,7 @@ def _transactions(context: BrokerContext) -> dict[int, Route]:
         context.access,
         context.store.message_at,
         caught_up,
+        context.meter,
     )
     return {
         RequestCode.END_TRANSACTION: Route(processor.end, end_transaction(context.records.real_topic_at)),

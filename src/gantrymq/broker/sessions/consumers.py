@@ -157,6 +157,10 @@ class ConsumerManager:
         """The group, or None if it has no members."""
         return self._groups.get(name)
 
+    def subscribing(self, name: str) -> ConsumerGroup | None:
+        """The group if it has members, or if its consumers pull without a heartbeat."""
+        return self._groups.get(name) or self._pulling.get(name)
+
     def find_subscription(self, group: str, topic: str) -> SubscriptionData | None:
         """The group's subscription to a topic, even if its consumers pull without a heartbeat."""
         for table in (self._groups, self._pulling):

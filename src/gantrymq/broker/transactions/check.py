@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 from gantrymq.broker import names
 from gantrymq.broker.appends.put_queue import PutQueue
+from gantrymq.broker.metrics.meter import BrokerMeter
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.broker.transactions.decisions import Decisions
@@ -52,6 +53,7 @@ from gantrymq.format.op_message import decided_offsets
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.remoting.transport.limited_log import LimitedLog
 from gantrymq.store.log.appendable import AppendableMessage
+from gantrymq.store.lookup import GetMessageResult
 from gantrymq.store.message_store import MessageStore
 
 TICK_MS = 200  # half messages between two looks at the clock
@@ -134,10 +136,11 @@ class TransactionalMessageCheckService:
         metrics: TransactionMetrics,
         ask: Callable[[StoredMessage], None],
         log: LimitedLog,
+        meter: BrokerMeter,
     ) -> None:
         self._config, self._clock, self._store, self._topics = config, clock, store, topics
         self._offsets, self._puts, self._ops, self._decisions = offsets, puts, ops, decisions
-        self._metrics, self._ask, self._log = metrics, ask, log
+        self._metrics, self._ask, self._log, self._meter = metrics, ask, log, meter
         self._last_ms = clock.now_ms()
         self._reached: dict[tuple[str, int], int] = {}  # where the next check begins
         self._unpublished: _Unpublished | None = None
@@ -204,9 +207,16 @@ class TransactionalMessageCheckService:
         self._reached |= {half: reached, op: ops.done_until(op_begin, reached)}
         return reached == end < queue_end
 
+    def _read(self, topic: str, queue_id: int, offset: int, most: int) -> GetMessageResult:
+        found = self._store.get(topic, queue_id, offset, max_msgs=most)
+        if found.messages:
+            size_bytes = sum(one.size_bytes for one in found.messages)
+            self._meter.got(names.TRANS_GROUP, topic, len(found.messages), size_bytes)
+        return found
+
     async def _read_ops(self, queue_id: int, offset: int, ops: _Ops) -> None:
         while True:
-            found = self._store.get(names.TRANS_OP_HALF_TOPIC, queue_id, offset, max_msgs=_OPS_A_READ)
+            found = self._read(names.TRANS_OP_HALF_TOPIC, queue_id, offset, _OPS_A_READ)
             for op in found.messages:
                 ops.take(op)
             if found.next_begin_offset <= offset:
@@ -224,7 +234,7 @@ class TransactionalMessageCheckService:
                     slice_begin = offset
                     await asyncio.sleep(0)
                 continue
-            found = self._store.get(names.TRANS_HALF_TOPIC, walk.queue_id, offset, max_msgs=1)
+            found = self._read(names.TRANS_HALF_TOPIC, walk.queue_id, offset, 1)
             if found.next_begin_offset <= offset:
                 break
             position = found.next_begin_offset - 1 if found.messages else found.next_begin_offset

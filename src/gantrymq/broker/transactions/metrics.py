@@ -57,6 +57,10 @@ class TransactionMetrics:
         found = self._counts.get(topic)
         return found.count if found is not None else 0
 
+    def counts(self) -> dict[str, int]:
+        """The number of open half messages of each topic."""
+        return {topic: metric.count for topic, metric in self._counts.items()}
+
     def snapshot(self) -> Callable[[], dict[str, Any]]:
         """A function that encodes the table as it is now. Call the function on any thread."""
         body = TransactionMetricsBody(transaction_count=dict(self._counts), data_version=self._version.value)

@@ -63,7 +63,7 @@ class ChannelHandler(Protocol):
         ...
 
     def requests(self, channel: Channel, requests: list[RemotingCommand]) -> None:
-        """All requests that one read completed, in order. Answers go to :meth:`Channel.send`.
+        """All requests that one read completed, in order. Answers go to :meth:`Channel.respond`.
 
         With ``find_run`` there may be runs among them (:class:`gantrymq.remoting.command.CommandRun`).
         """
@@ -101,6 +101,7 @@ class Channel(asyncio.Protocol):
         self._tls: TlsSession | None = None
         self._spoke = server is None
         self._shared = ServerShared() if server is not None and shared is None else shared
+        self._meter = self._shared.meter if self._shared is not None else None
         if self._shared is None:
             self._connection = Connection(find_run=find_run)
         else:
@@ -241,6 +242,23 @@ class Channel(asyncio.Protocol):
             self._flushing = True
             self._loop.call_soon(self._flush)
 
+    def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
+        """Send the response to a request, which is measured. A one-way request gets none. Raises as :meth:`send`."""
+        if not request.flag & ONEWAY_FLAG:
+            self.send(response)
+        if self._meter is not None:
+            self._meter.answered(request, response.code, is_sent=not self.is_closed)
+
+    def respond_bytes(self, request: RemotingCommand, code: int, frames: Sequence[bytes]) -> None:
+        """Send the encoded response to a request, or to a run, which is measured. ``code`` is its response code.
+
+        There are no ``frames`` for a one-way request.
+        """
+        if frames:
+            self.send_bytes(frames)
+        if self._meter is not None:
+            self._meter.answered(request, code, is_sent=not self.is_closed)
+
     def invoke(self, command: RemotingCommand, timeout_ms: int) -> asyncio.Future[RemotingCommand]:
         """Send a request. The future gets its response, or RemotingTimeoutError or RemotingConnectError.
 
@@ -331,6 +349,8 @@ class Channel(asyncio.Protocol):
                 if command.is_response:
                     self._answered(command)
         if requests:
+            if self._meter is not None:
+                self._meter.received(requests)
             self._handler.requests(self, requests)
         if self._connection.has_more:
             return

@@ -17,7 +17,7 @@ from gantrymq.remoting.command import CommandRun, RemotingCommand
 from gantrymq.remoting.connection import split_run
 from gantrymq.remoting.transport.channel import Channel
 
-# An answer; None if it has been or will be sent by channel.send.
+# An answer; None if it has been or will be sent by channel.respond.
 Answer = RemotingCommand | None
 Processor = Callable[[Channel, RemotingCommand], Answer | Awaitable[Answer]]
 # Called before the processor. An answer ends the request (RPCHook, RequestPipeline).
@@ -168,12 +168,10 @@ async def _later(channel: Channel, request: RemotingCommand, answer: Awaitable[A
 
 
 def _reply(channel: Channel, request: RemotingCommand, response: RemotingCommand) -> None:
-    if request.is_oneway:
-        return
     try:
-        channel.send(response)
+        channel.respond(request, response)
     except GantrymqError as error:
-        channel.send(failure(request, error))
+        channel.respond(request, failure(request, error))
 
 
 def failure(request: RemotingCommand, error: Exception) -> RemotingCommand:

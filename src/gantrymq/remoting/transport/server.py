@@ -14,6 +14,7 @@ from gantrymq.logs import get_logger
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.connection import FindRun
 from gantrymq.remoting.transport.channel import Channel, ChannelHandler, close_all
+from gantrymq.remoting.transport.meter import RequestMeter
 from gantrymq.remoting.transport.shared import MAX_CONNECTIONS_KEY, ServerLimits, ServerShared
 from gantrymq.remoting.transport.tls import TlsServer
 
@@ -42,9 +43,10 @@ class RemotingServer:
         find_run: FindRun | None = None,
         idle_seconds: float = 120,
         limits: ServerLimits | None = None,
+        meter: RequestMeter | None = None,
     ) -> None:
         self._handler, self._tls, self._find_run = handler, tls or TlsServer(), find_run
-        self._idle_seconds, self._limits = idle_seconds, limits or ServerLimits()
+        self._idle_seconds, self._limits, self._meter = idle_seconds, limits or ServerLimits(), meter
         self._servers: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._closing = False
@@ -55,7 +57,7 @@ class RemotingServer:
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Listen, and return the port; port 0 means a free one. Raises RemotingError if the port is taken."""
         loop = asyncio.get_running_loop()
-        self._shared = ServerShared(self._limits)
+        self._shared = ServerShared(self._limits, self._meter)
         try:
             server = await loop.create_server(self._channel, host, port, backlog=BACKLOG)
         except OSError as error:

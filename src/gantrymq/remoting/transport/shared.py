@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from gantrymq.remoting.transport.limited_log import LimitedLog
+from gantrymq.remoting.transport.meter import RequestMeter
 from gantrymq.remoting.transport.turns import FairTurns
 
 T = TypeVar("T")
@@ -139,10 +140,12 @@ class Holder(Protocol):
 
 
 class ServerShared:
-    """The shared objects of one server. Construct it on the server's event loop."""
+    """The shared objects of one server. Construct it on the server's event loop. ``meter`` is None if it measures
+    nothing.
+    """
 
-    def __init__(self, limits: ServerLimits | None = None) -> None:
-        self.limits = limits or ServerLimits()
+    def __init__(self, limits: ServerLimits | None = None, meter: RequestMeter | None = None) -> None:
+        self.limits, self.meter = limits or ServerLimits(), meter
         now = asyncio.get_running_loop().time
         self.turns = FairTurns()
         self.log = LimitedLog(now)

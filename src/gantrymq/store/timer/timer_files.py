@@ -104,6 +104,10 @@ class TimerMetrics:
         """The number of waiting messages of a topic."""
         return self._counts.get(topic, (0, 0))[0]
 
+    def counts(self) -> dict[str, int]:
+        """The number of waiting messages of each topic. Thread rule: any thread."""
+        return {topic: count for topic, (count, _) in list(self._counts.items())}
+
     def forget(self, topic: str) -> None:
         """Drop the count of a topic (removeTimingCount)."""
         if self._counts.pop(topic, None) is not None:

@@ -58,6 +58,7 @@ from gantrymq.model.message import (
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.log.appendable import Appendable
 from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.store.meter import NO_METER, StoreMeter
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.put_result import PutMessageResult
 from gantrymq.store.queue.consume_queues import ConsumeQueues, is_topic_storable
@@ -116,6 +117,7 @@ class TimerMessageService:
         is_durable: Callable[[int], bool],
         is_deleted: Callable[[str, int], bool],
         ask_for_flush: Callable[[], None],
+        meter: StoreMeter = NO_METER,
     ) -> None:
         self._log = log
         self._queues = queues
@@ -124,6 +126,7 @@ class TimerMessageService:
         self._is_durable = is_durable
         self._is_deleted = is_deleted
         self._ask_for_flush = ask_for_flush
+        self._meter = meter
         self._precision_ms = config.timer_precision_ms
         self._slots = SLOTS
         self._wheel = TimerWheel(fs, paths.timer_wheel, self._slots)
@@ -214,6 +217,20 @@ class TimerMessageService:
         state = self._state
         return max(self._wheel.count_from(state.read_ms // self._precision_ms), 0) if state is not None else 0
 
+    def due_within(self, now_ms: int, bounds_s: Sequence[int]) -> list[int]:
+        """The number of messages in the wheel that are due within each bound, without those of the smaller ones.
+
+        The bounds are in seconds from now, ascending. Thread rule: any thread.
+        """
+        first = now_ms // self._precision_ms
+        edges = np.array([0, *bounds_s]) * 1000 // self._precision_ms + first
+        counts = np.zeros(len(bounds_s), np.int64)
+        for slots in self._wheel.used_from(first) if self._state is not None else ():
+            places = np.searchsorted(edges, slots["time"], side="right") - 1
+            is_near = places < len(bounds_s)
+            np.add.at(counts, places[is_near], slots["num"][is_near])
+        return [max(one, 0) for one in counts.tolist()]
+
     def is_rejected(self, slot_ms: int) -> bool:
         """Whether flow control rejects one more message for a slot: above the limit at random, above twice it always.
 
@@ -268,6 +285,8 @@ class TimerMessageService:
             for unit in units.tolist():
                 entry = QueueEntry(*unit)
                 message, due = self._waiting_message(entry, offset, state)
+                if message is not None:
+                    self._note_enqueued(message)
                 if message is not None and due >= self._write_ms:
                     fresh.append((self._unit_of(entry, message, due), message.properties[PROPERTY_REAL_TOPIC]))
                 elif message is not None:
@@ -279,6 +298,11 @@ class TimerMessageService:
         finally:
             self._write(fresh, offset, state)
         return more
+
+    def _note_enqueued(self, message: StoredMessage) -> None:
+        """Measure a message with the delay that its sender asked for."""
+        due = due_ms(message) or 0
+        self._meter.timer_enqueued(message.properties[PROPERTY_REAL_TOPIC], (due - message.born_timestamp_ms) // 1000)
 
     def _waiting_message(self, entry: QueueEntry, offset: int, state: TimerState) -> tuple[StoredMessage | None, int]:
         """The message of a unit of the timer topic with its slot time; None if it need not be delivered (again)."""
@@ -408,6 +432,7 @@ class TimerMessageService:
         self._due = self._due[:first] + array("q", refused[::-1])
         for topic, count in Counter(one.topic for one in results if one.is_stored).items():
             self.metrics.add(topic, -count, now_ms)
+            self._meter.timer_dequeued(topic, count)
         return len(together) - len(refused)
 
     def _next_slot(self, state: TimerState) -> bool:
@@ -466,6 +491,7 @@ class TimerMessageService:
                 _LOGGER.warning(text, message.phy_offset, topic, result.status.value)
             elif not result.is_stored:
                 return False
+            self._meter.timer_dequeued(topic)
         if enqueue_ms != NEVER_ENQUEUED_MS:
             self.metrics.add(topic, 1 if recalls else -1, now_ms)
         return True

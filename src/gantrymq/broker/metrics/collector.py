@@ -1,0 +1,220 @@
+"""A snapshot of all metrics of a broker: what was recorded, and gauges that are read from its tables now.
+
+Tables of the event loop's thread are read in slices of it. Nothing walks the store: the lag reads one message a queue,
+on a thread (:mod:`gantrymq.broker.metrics.lag`), and the wheel of the timers is read there too.
+
+Thread rule: the event loop's thread.
+
+Source: BrokerMetricsManager, PopMetricsManager, DefaultStoreMetricsManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib import metadata
+
+from gantrymq.broker import names
+from gantrymq.broker.context import BrokerContext
+from gantrymq.broker.metrics import catalog
+from gantrymq.broker.metrics.lag import POP, ConsumerLagCalculator, GroupLag
+from gantrymq.broker.metrics.recorder import PROTOCOL, RecordingMeter, truth
+from gantrymq.broker.sessions.consumers import CONSUME_ACTIVELY
+from gantrymq.config.broker_settings import BrokerConfig
+from gantrymq.errors import DiskError
+from gantrymq.metrics.instruments import Family, LabelValues, Metric, Point, gauge
+from gantrymq.model.message import TIMER_TOPIC
+from gantrymq.remoting.codes import LanguageCode, version_name
+from gantrymq.remoting.transport.turns import in_slices
+
+# RocketMQ's thread pools. Only sends wait here; every other request is processed when it is read.
+_PROCESSORS = (
+    *("send", "async_put", "pull", "ack", "query_message", "client_manager", "heartbeat", "lite_pull", "transaction"),
+    *("consumer_manager", "admin", "reply"),
+)
+_TIMER_BOUNDS_S = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)  # TimerMetrics.timerDist
+_MODES = {CONSUME_ACTIVELY: "pull", POP: "pop"}
+
+
+class BrokerCollector:
+    """Collects the metrics of one broker. ``connections`` returns the number of open ones."""
+
+    def __init__(self, context: BrokerContext, recorder: RecordingMeter, connections: Callable[[], int]) -> None:
+        self._context, self._recorder, self._connections = context, recorder, connections
+        self._lag = ConsumerLagCalculator(
+            context.config, context.clock, context.store, context.topics, context.groups, context.consumers,
+            context.offsets, context.pop.buffer, context.pop.inflight,
+        )  # fmt: skip
+
+    @property
+    def _most(self) -> int:
+        return self._context.config.broker.metrics_cardinality_limit
+
+    async def collect(self) -> list[Family]:
+        """The families of all metrics that are not switched off."""
+        broker = self._context.config.broker
+        families = self._recorder.families()
+        families += self._broker()
+        families += self._pop()
+        families += await asyncio.get_running_loop().run_in_executor(None, self._store)
+        if broker.enable_connection_metrics:
+            families += [await self._producers(), await self._consumers()]
+        if broker.enable_lag_and_dlq_metrics:
+            families += self._lags(await self._lag.calculate(self._most))
+        off = _switched_off(broker)
+        return [one for one in families if one.metric not in off]
+
+    # Tables of the event loop's thread
+
+    def _broker(self) -> list[Family]:
+        context, most = self._context, self._most
+        waiting = {"send": len(context.puts)}
+        halves = context.transaction_metrics.counts()
+        return [
+            gauge(catalog.PROCESSOR_WATERMARK, (Point((one,), waiting.get(one, 0)) for one in _PROCESSORS), most),
+            _one(catalog.BROKER_PERMISSION, context.config.broker.broker_permission),
+            _one(catalog.TOPIC_NUMBER, len(context.topics.table)),
+            _one(catalog.CONSUMER_GROUP_NUMBER, len(context.groups.table)),
+            gauge(catalog.HALF_MESSAGES, (Point((topic,), count) for topic, count in halves.items()), most),
+            gauge(catalog.BUILD_INFO, [Point((_own_version(),), 1)], most),
+            _one(catalog.CONNECTIONS, self._connections()),
+            _one(catalog.HELD_PULLS, len(context.holds)),
+        ]
+
+    def _pop(self) -> list[Family]:
+        pop, most = self._context.pop, self._most
+        queues = pop.revive.progress() if pop.revive_log.has_timers else []
+        lags = [Point((str(one.queue_id),), one.behind_messages) for one in queues]
+        latencies = [Point((str(one.queue_id),), one.behind_ms) for one in queues]
+        return [
+            _one(catalog.POP_OFFSET_BUFFER_SIZE, pop.buffer.uncommitted),
+            _one(catalog.POP_CHECKPOINT_BUFFER_SIZE, len(pop.buffer)),
+            gauge(catalog.POP_REVIVE_LAG, lags, most),
+            gauge(catalog.POP_REVIVE_LATENCY, latencies, most),
+        ]
+
+    async def _producers(self) -> Family:
+        counts = Counter[LabelValues]()
+        groups = list(self._context.producers.groups.values())
+        async for client in in_slices(client for group in groups for client in list(group.values())):
+            counts[_language(client.language), _version(client.version), PROTOCOL] += 1
+        return _counted(catalog.PRODUCER_CONNECTIONS, counts, self._most)
+
+    async def _consumers(self) -> Family:
+        counts = Counter[LabelValues]()
+        groups = list(self._context.consumers.groups.values())
+        async for group, client in in_slices((one, client) for one in groups for client in one.clients):
+            mode, is_system = _MODES.get(group.consume_type or "", "push"), names.is_system_group(group.name.upper())
+            client_labels = (_language(client.language), _version(client.version))
+            counts[group.name, *client_labels, mode, PROTOCOL, truth(is_system)] += 1
+        return _counted(catalog.CONSUMER_CONNECTIONS, counts, self._most)
+
+    def _lags(self, lags: list[GroupLag]) -> list[Family]:
+        labels = [self._lag_labels(one) for one in lags]
+        values: tuple[tuple[Metric, list[int]], ...] = (
+            (catalog.CONSUMER_LAG_MESSAGES, [one.lag for one in lags]),
+            (catalog.CONSUMER_LAG_LATENCY, [one.lag_ms for one in lags]),
+            (catalog.CONSUMER_INFLIGHT_MESSAGES, [one.inflight for one in lags]),
+            (catalog.CONSUMER_QUEUEING_LATENCY, [one.queueing_ms for one in lags]),
+            (catalog.CONSUMER_READY_MESSAGES, [one.ready for one in lags]),
+        )
+        return [gauge(metric, map(Point, labels, found), self._most) for metric, found in values]
+
+    def _lag_labels(self, one: GroupLag) -> LabelValues:
+        is_system = self._context.topics.is_system_topic(one.topic) or names.is_system_group(one.group.upper())
+        return one.group, one.topic, truth(one.is_retry), truth(is_system)
+
+    # The store, on a thread
+
+    def _store(self) -> list[Family]:
+        store, now_ms = self._context.store, self._context.clock.now_ms()
+        disk = shutil.disk_usage(store.path)
+        behind = max(store.max_phy_offset - store.flushed_offset, 0)
+        families = [
+            _of_store(catalog.STORAGE_SIZE, disk.used),
+            _of_store(catalog.FLUSH_BEHIND, behind),
+            _of_store(catalog.DISPATCH_BEHIND, store.dispatch_behind_bytes),
+            _one(catalog.DISK_USED_RATIO, store.disk_used_ratio),
+            _one(catalog.STORE_WRITABLE, int(store.is_writable)),
+        ]
+        try:
+            first = store.message_at(store.min_phy_offset)
+        except DiskError:
+            first = None
+        if first is not None:
+            families.append(_of_store(catalog.MESSAGE_RESERVE_TIME, max(now_ms - first.store_timestamp_ms, 0)))
+        return families + self._timers(now_ms)
+
+    def _timers(self, now_ms: int) -> list[Family]:
+        timers, most = self._context.store.timers, self._most
+        if timers is None:
+            return []
+        progress, labels = timers.progress, catalog.STORE_LABELS
+        waiting, due = timers.metrics.counts(), timers.due_within(now_ms, _TIMER_BOUNDS_S)
+        bounds = [Point((*labels, str(bound_s)), count) for bound_s, count in zip(_TIMER_BOUNDS_S, due, strict=True)]
+        behind = progress.behind_messages if progress is not None else 0
+        return [
+            _of_store(catalog.TIMER_ENQUEUE_LAG, behind),
+            _of_store(catalog.TIMER_ENQUEUE_LATENCY, self._enqueue_latency_ms(behind, now_ms)),
+            _of_store(catalog.TIMER_DEQUEUE_LAG, timers.congestion),
+            _of_store(catalog.TIMER_DEQUEUE_LATENCY, max(now_ms - progress.read_ms, 0) if progress is not None else 0),
+            gauge(catalog.TIMING_MESSAGES, (Point((*labels, one), count) for one, count in waiting.items()), most),
+            gauge(catalog.TIMER_MESSAGE_SNAPSHOT, bounds, most),
+        ]
+
+    def _enqueue_latency_ms(self, behind: int, now_ms: int) -> int:
+        """The age of the oldest of ``behind`` timer messages that are not in the wheel."""
+        store = self._context.store
+        offset = store.max_offset_in_queue(TIMER_TOPIC, 0) - behind
+        try:
+            stored_ms = store.store_timestamp_ms(TIMER_TOPIC, 0, offset) if behind else -1
+        except DiskError:
+            stored_ms = -1
+        return max(now_ms - stored_ms, 0) if stored_ms > 0 else 0
+
+
+def _switched_off(broker: BrokerConfig) -> frozenset[Metric]:
+    is_on = {
+        "enableStatsMetrics": broker.enable_stats_metrics,
+        "enableRequestMetrics": broker.enable_request_metrics,
+        "enableConnectionMetrics": broker.enable_connection_metrics,
+        "enableLagAndDlqMetrics": broker.enable_lag_and_dlq_metrics,
+        "enableTransactionMetrics": broker.enable_transaction_metrics,
+        "enableRemotingMetrics": broker.enable_remoting_metrics,
+        "enableMessageStoreMetrics": broker.enable_message_store_metrics,
+        "enablePopMetrics": broker.enable_pop_metrics,
+    }
+    return frozenset[Metric]().union(*(metrics for key, metrics in catalog.SWITCHES.items() if not is_on[key]))
+
+
+def _one(metric: Metric, value: int | float) -> Family:
+    return gauge(metric, [Point((), value)], 1)
+
+
+def _of_store(metric: Metric, value: int) -> Family:
+    return gauge(metric, [Point(catalog.STORE_LABELS, value)], 1)
+
+
+def _counted(metric: Metric, counts: Counter[LabelValues], most: int) -> Family:
+    points: Iterable[Point] = (Point(labels, count) for labels, count in counts.items())
+    return gauge(metric, points, most)
+
+
+@cache
+def _own_version() -> str:
+    try:
+        return metadata.version("gantrymq")
+    except metadata.PackageNotFoundError:  # a copy of the sources
+        return "unknown"
+
+
+def _language(code: int) -> str:
+    found = LanguageCode._value2member_map_.get(code, LanguageCode.OTHER)
+    return found.name.lower()
+
+
+def _version(number: int) -> str:
+    return version_name(max(number, 0)).lower()

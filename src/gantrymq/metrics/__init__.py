@@ -1,0 +1,1 @@
+"""Metrics: instruments, a Prometheus endpoint, and exports through OpenTelemetry."""

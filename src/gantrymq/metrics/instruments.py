@@ -1,0 +1,187 @@
+"""Instruments: what is measured, and the series in memory.
+
+A series is a number, or a histogram, for one combination of label values. The code that measures looks its series up
+once and keeps it, so a measurement is an addition. The number of series of an instrument is limited: what exceeds the
+limit is added to one series, whose only label is ``otel_metric_overflow="true"``, as in OpenTelemetry.
+
+No I/O and no globals. Thread rule: one thread measures and takes snapshots.
+
+Source: OpenTelemetry's SdkMeter, and MetricStorage with its cardinality limit.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import islice
+from typing import Generic, NamedTuple, TypeVar
+
+# The values of an instrument's labels in their order. A label without a value (None) is left out of the series.
+LabelValues = tuple[str | None, ...]
+
+_UNITS = {"ms": "milliseconds"}
+OVERFLOW_LABEL = "otel_metric_overflow"
+
+
+class Kind(Enum):
+    """The kinds of instruments, under Prometheus' names."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What one instrument measures.
+
+    ``buckets`` are the inclusive upper bounds of a histogram's buckets; a last bucket without a bound follows.
+    """
+
+    name: str
+    kind: Kind
+    description: str
+    labels: tuple[str, ...] = ()
+    unit: str = ""
+    buckets: tuple[int, ...] = ()
+
+    @property
+    def prometheus_unit(self) -> str:
+        """The unit in Prometheus' words, or an empty text."""
+        return _UNITS.get(self.unit, self.unit)
+
+    @property
+    def prometheus_name(self) -> str:
+        """The name in Prometheus' formats, which ends with the unit. A counter's ends with ``_total``."""
+        unit = self.prometheus_unit
+        return self.name if not unit or self.name.endswith(f"_{unit}") else f"{self.name}_{unit}"
+
+
+class HistogramValue(NamedTuple):
+    """The state of a histogram: the number of values in each bucket (not cumulative), and their sum."""
+
+    counts: tuple[int, ...]
+    sum: float
+
+    @property
+    def total(self) -> int:
+        """The number of values."""
+        return sum(self.counts)
+
+
+Value = int | float | HistogramValue
+
+
+class Point(NamedTuple):
+    """The value of one series."""
+
+    labels: LabelValues
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The series of one metric at one time. ``overflow`` is the value of what exceeds the limit, if anything does."""
+
+    metric: Metric
+    points: Sequence[Point]
+    overflow: Value | None = None
+
+
+class Sum:
+    """The series of a counter."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+
+class Distribution:
+    """The series of a histogram."""
+
+    __slots__ = ("_buckets", "counts", "sum")
+
+    def __init__(self, buckets: tuple[int, ...]) -> None:
+        self._buckets = buckets
+        self.counts = [0] * (len(buckets) + 1)
+        self.sum = 0
+
+    def record(self, value: int, times: int = 1) -> None:
+        """Count a value ``times`` times."""
+        self.counts[bisect_left(self._buckets, value)] += times
+        self.sum += value * times
+
+    def add(self, other: Distribution) -> None:
+        """Add the values of another one with the same buckets."""
+        self.counts = [mine + more for mine, more in zip(self.counts, other.counts, strict=True)]
+        self.sum += other.sum
+
+    @property
+    def value(self) -> HistogramValue:
+        """The state, as a copy."""
+        return HistogramValue(tuple(self.counts), self.sum)
+
+
+S = TypeVar("S", bound=Sum | Distribution)
+
+
+class _Instrument(Generic[S]):
+    """The series of one metric by the values of their labels, at most ``most`` of them."""
+
+    def __init__(self, metric: Metric, most: int, make: Callable[[], S]) -> None:
+        self.metric = metric
+        self._most, self._make = most, make
+        self._series: dict[LabelValues, S] = {}
+        self._overflow: S | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a new combination of label values gets the series of the overflow."""
+        return len(self._series) >= self._most
+
+    def series(self, *labels: str | None) -> S:
+        """The series of these label values."""
+        found = self._series.get(labels)
+        if found is not None:
+            return found
+        if self.is_full:
+            if self._overflow is None:
+                self._overflow = self._make()
+            return self._overflow
+        made = self._series[labels] = self._make()
+        return made
+
+    def forget(self, label: str, values: Collection[str]) -> None:
+        """Drop the series whose ``label`` has one of these values, for example of a deleted topic."""
+        place = self.metric.labels.index(label)
+        for labels in [one for one in self._series if one[place] in values]:
+            del self._series[labels]
+
+    def family(self) -> Family:
+        """A snapshot."""
+        points = [Point(labels, one.value) for labels, one in self._series.items()]
+        return Family(self.metric, points, None if self._overflow is None else self._overflow.value)
+
+
+class Counter(_Instrument[Sum]):
+    """Sums that only grow."""
+
+    def __init__(self, metric: Metric, most: int) -> None:
+        super().__init__(metric, most, Sum)
+
+
+class Histogram(_Instrument[Distribution]):
+    """Distributions of values over the buckets of the metric."""
+
+    def __init__(self, metric: Metric, most: int) -> None:
+        super().__init__(metric, most, lambda: Distribution(metric.buckets))
+
+
+def gauge(metric: Metric, points: Iterable[Point], most: int) -> Family:
+    """The family of a gauge that was read just now. Points above the limit are left out, because a sum of gauges may
+    mean nothing.
+    """
+    return Family(metric, list(islice(points, most)))
