@@ -14,7 +14,7 @@ _IN_STORE: tuple[str, ...] = (
     *("recover", "rebuild", "salvage", "ingest"),
 )
 _OTHERS: tuple[str, ...] = (
-    *("produce", "consume", "serve", "namesrv", "broker", "console"),
+    *("produce", "consume", "serve", "namesrv", "broker", "proxy", "console"),
     *("completion", "man"),
 )
 

@@ -125,17 +125,22 @@ class ServerSettings:
         return tls_client(self.entries)
 
 
-def read_server_options(config_file: Path | None, assignments: list[str] | None) -> ServerSettings:
+def read_server_options(
+    config_file: Path | None, assignments: list[str] | None, also: Callable[[str], bool] = lambda _: False
+) -> ServerSettings:
     """The settings of ``-c``, of the environment (``GANTRYMQ_SET_<key>``) and of ``--set``; the last one wins.
 
-    Two underscores in a variable's name stand for a dot, which most shells refuse there. Warns on stderr. Raises
+    ``also`` says which keys are known besides those of brokers and name servers. Two underscores in a variable's name stand for a dot, which most shells refuse there. Warns on stderr. Raises
     ConfigError for an unknown key in the environment or in ``--set``, OSError.
     """
     from gantrymq.config.properties import unknown_keys
     from gantrymq.namesrv.settings import is_known
 
-    entries = read_entries(config_file, [*_from_environment(), *(assignments or ())], also=is_known)
-    for warning in unknown_keys(entries, also=is_known):
+    def known(key: str) -> bool:
+        return is_known(key) or also(key)
+
+    entries = read_entries(config_file, [*_from_environment(), *(assignments or ())], also=known)
+    for warning in unknown_keys(entries, also=known):
         warn(warning)
     return ServerSettings(entries, config_file)
 

@@ -1,0 +1,50 @@
+"""The settings of a proxy, under the keys of RocketMQ's ``rmq-proxy.json`` and with its defaults.
+
+Source: ProxyConfig.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gantrymq.config.keys import check_text, check_values, fields_by_key, key, read_fields
+from gantrymq.config.name_servers import name_server_addresses
+from gantrymq.model.java import LONG_MAX
+
+
+@dataclass(frozen=True)
+class ProxyConfig:
+    """The settings of one proxy. Immutable and validated; raises ConfigError.
+
+    ``grpc_server_port`` 0 takes a free port. The default of ``bind_address`` is loopback; RocketMQ's is all addresses.
+    """
+
+    namesrv_addr: str = key("namesrvAddr", "", at_start=True)
+    bind_address: str = key("bindAddress", "127.0.0.1", at_start=True)
+    local_serve_addr: str = key("localServeAddr", "127.0.0.1", at_start=True)
+    grpc_server_port: int = key("grpcServerPort", 8081, least=0, most=65535, at_start=True)
+    max_message_size_bytes: int = key("maxMessageSize", 4 << 20, least=1, most=LONG_MAX, at_start=True)
+    # Keys of a broker: the accounts of the proxy, which are those of the brokers.
+    acl_enable: bool = key("aclEnable", False, at_start=True)
+    acl_plain_file: str = key("aclPlainFile", "", at_start=True)
+
+    def __post_init__(self) -> None:
+        """Validate every value and the name servers' addresses."""
+        check_values(self)
+        name_server_addresses("namesrvAddr", self.namesrv_addr)
+
+    @property
+    def name_servers(self) -> list[str]:
+        """The name servers of namesrvAddr, one address each."""
+        return name_server_addresses("namesrvAddr", self.namesrv_addr)
+
+
+def read_proxy_config(entries: Mapping[str, str]) -> ProxyConfig:
+    """The settings from text entries; others are ignored. Raises ConfigError for an invalid value."""
+    for name, text in entries.items():
+        check_text(name, text)
+    return ProxyConfig(**read_fields(ProxyConfig, entries))
+
+
+def is_known(name: str) -> bool:
+    """Whether a key has an effect on a proxy."""
+    return name in fields_by_key(ProxyConfig)

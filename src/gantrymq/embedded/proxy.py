@@ -1,0 +1,91 @@
+"""RocketMQ's proxy in CLUSTER mode: the gRPC protocol of RocketMQ 5 in front of the brokers of a cluster.
+
+    proxy = Proxy(ProxyConfig(namesrv_addr="127.0.0.1:9876"))
+    await proxy.start()
+    print(proxy.address)
+    await proxy.shutdown()
+
+Source: ProxyStartup, ClusterServiceManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gantrymq.broker.acl.access_control import WATCH_INTERVAL_MS, AccessControl
+from gantrymq.clock import SystemClock
+from gantrymq.config.proxy_settings import ProxyConfig
+from gantrymq.embedded.grpc_front import require_grpc
+from gantrymq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gantrymq.grpc.cluster import ClusterBrokers
+    from gantrymq.grpc.server import GrpcServer
+
+
+class Proxy:
+    """A proxy. Construct it, ``start`` it, ``shutdown`` it, all on one event loop.
+
+    ``client_tls`` is the context for connections to name servers and brokers. Raises ConfigError without a name server,
+    or without the extra ``grpc``.
+    """
+
+    def __init__(self, config: ProxyConfig, client_tls: ssl.SSLContext | None = None) -> None:
+        if not config.name_servers:
+            raise ConfigError("namesrvAddr", "", "the address of a name server")
+        if config.acl_enable and not config.acl_plain_file:
+            raise ConfigError("aclPlainFile", "", "the plain_acl.yml of the brokers, with aclEnable=true")
+        require_grpc()
+        self._config, self._client_tls = config, client_tls
+        self._server: GrpcServer | None = None
+        self._brokers: ClusterBrokers | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        """``host:port`` for clients. Known after the start."""
+        return f"{self._config.local_serve_addr}:{self._server.port if self._server is not None else 0}"
+
+    async def start(self) -> None:
+        """Listen. Raises RemotingError if the port is in use, ConfigError for an unreadable file of accounts."""
+        from gantrymq.grpc.cluster import ClusterBrokers
+        from gantrymq.grpc.server import GrpcServer
+        from gantrymq.grpc.signatures import authenticator
+
+        config = self._config
+        access = AccessControl(Path(config.acl_plain_file)) if config.acl_enable else None
+        brokers = ClusterBrokers(config.name_servers, self._client_tls)
+        server = GrpcServer(
+            brokers,
+            SystemClock(),
+            max_body_bytes=lambda: config.max_message_size_bytes,
+            authenticate=authenticator(access.secret_of if access is not None else None),
+            advertised_host=config.local_serve_addr,
+        )
+        await server.start(config.bind_address, config.grpc_server_port)
+        brokers.begin_heartbeats()
+        self._server, self._brokers = server, brokers
+        if access is not None:
+            self._watch = asyncio.ensure_future(_reload(access))
+
+    async def shutdown(self) -> None:
+        """End all calls, then the connections to brokers. A second call has no effect."""
+        server, self._server = self._server, None
+        if server is None or self._brokers is None:
+            return
+        if self._watch is not None:
+            self._watch.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._watch
+        await server.close()
+        await self._brokers.close()
+
+
+async def _reload(access: AccessControl) -> None:
+    while True:
+        await asyncio.sleep(WATCH_INTERVAL_MS / 1000)
+        access.reload()

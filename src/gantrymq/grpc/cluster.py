@@ -1,0 +1,363 @@
+"""The brokers of a cluster: requests go over remoting to the masters that the name servers name.
+
+Routes and configurations are kept for 20 s. One connection to each broker serves all clients. A broker knows of the
+clients only the producers of transactions, in the proxy's own heartbeats, because it asks them about undecided
+transactions. Consumers are not registered at brokers, as by RocketMQ's proxy.
+
+Source: ClusterMessageService, ClusterMetadataService, ClusterTopicRouteService, ClusterTransactionService.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from uuid import uuid4
+
+from gantrymq.client.calls import cluster_info, topic_route
+from gantrymq.client.records import decode_records
+from gantrymq.errors import GantrymqError, MQBrokerError, RemotingConnectError, RemotingError
+from gantrymq.grpc.brokers import FromBroker, TopicRoute
+from gantrymq.grpc.caller import Caller
+from gantrymq.grpc.codes import Code
+from gantrymq.grpc.status import CallError, refused
+from gantrymq.logs import get_logger
+from gantrymq.model.message import PROPERTY_PRODUCER_GROUP
+from gantrymq.remoting.bodies.client import HeartbeatData, ProducerData
+from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
+from gantrymq.remoting.bodies.route import MASTER_ID
+from gantrymq.remoting.bodies.topic import TopicConfig
+from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.codes import RequestCode, ResponseCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.consumer import GetSubscriptionGroupConfigRequestHeader
+from gantrymq.remoting.headers.topic import GetTopicConfigRequestHeader
+from gantrymq.remoting.transport.channel import Channel
+from gantrymq.remoting.transport.client import RemotingClient
+from gantrymq.remoting.transport.dispatcher import RequestDispatcher
+
+KEPT_S = 20.0  # topicRouteServiceCacheRefreshSeconds and others
+_MISSING_KEPT_S = 1.0
+_MOST_KEPT = 20_000  # topicRouteServiceCacheMaxNum
+_HEARTBEAT_S = 20.0  # transactionHeartbeatPeriodSecond
+_BEHIND_BYTES = 1 << 20
+_TIMEOUT_MS = 3_000
+_TRANSACTIONAL = ("TRANSACTION", "MIXED")
+_ABSENT = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+
+log = get_logger("gantrymq.grpc")
+
+
+class _Kept:
+    """Values by key, each with the time until which it is fresh. Callers of one key wait for the same lookup."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, tuple[Any, float]] = {}
+        self._lookups: dict[str, asyncio.Task[Any]] = {}
+
+    async def get(self, key: str, look: Callable[[], Any]) -> Any:
+        """The value; ``look`` makes a coroutine that finds it. If it raises and there is an old value, that stays."""
+        found = self._values.get(key)
+        if found is not None and time.monotonic() < found[1]:
+            return found[0]
+        task = self._lookups.get(key)
+        if task is None:
+            task = self._lookups[key] = asyncio.ensure_future(look())
+            task.add_done_callback(lambda done: self._done(key, done))
+        try:
+            return await asyncio.shield(task)
+        except GantrymqError:
+            if found is None:
+                raise
+            return found[0]
+
+    def forget(self) -> None:
+        """Look all values up again at their next use. Old values stay for lookups that fail."""
+        self._values = {key: (value, 0.0) for key, (value, _) in self._values.items()}
+
+    def _done(self, key: str, task: asyncio.Task[Any]) -> None:
+        self._lookups.pop(key, None)
+        if task.cancelled() or task.exception() is not None:
+            return
+        if key not in self._values and len(self._values) >= _MOST_KEPT:
+            del self._values[next(iter(self._values))]
+        value = task.result()
+        self._values[key] = value, time.monotonic() + (_MISSING_KEPT_S if value is None else KEPT_S)
+
+
+class _RemoteExchange:
+    """A request over remoting. Its response is not waited for by anyone once the client has gone."""
+
+    __slots__ = ("response",)
+
+    def __init__(self, response: asyncio.Future[RemotingCommand]) -> None:
+        self.response = response
+
+    def withdraw(self) -> None:
+        """Do nothing: the broker answers when its wait is over."""
+
+
+class _RemoteLink:
+    """The membership of one client. Only producers of transactions become known to brokers."""
+
+    def __init__(self, brokers: ClusterBrokers, from_broker: FromBroker, unread_bytes: Callable[[], int]) -> None:
+        self._brokers, self.from_broker, self.unread_bytes = brokers, from_broker, unread_bytes
+        self.caller: Caller | None = None
+        self.groups: frozenset[str] = frozenset()
+
+    async def heart_beat(self, caller: Caller, data: HeartbeatData) -> RemotingCommand:
+        self.caller = caller
+        self.groups = frozenset(one.group_name for one in data.producer_data_set)
+        await self._brokers.producers.register(self)
+        return RemotingCommand(ResponseCode.SUCCESS)
+
+    def close(self) -> None:
+        self._brokers.producers.unregister(self)
+
+
+class _Producers:
+    """The producers of transactions by topic, and the heartbeats in their name."""
+
+    def __init__(self, brokers: ClusterBrokers) -> None:
+        self._brokers, self._client_id = brokers, f"gantrymq-proxy@{uuid4().hex}"
+        self._links: dict[str, dict[_RemoteLink, None]] = {}
+        self._turn = 0
+
+    async def register(self, link: _RemoteLink) -> None:
+        """Add a client. The brokers of a topic that had no producer get a heartbeat at once."""
+        for topic in link.groups:
+            links = self._links.setdefault(topic, {})
+            is_first = not links
+            links[link] = None
+            if is_first:
+                await self._beat(topic, link)
+
+    def unregister(self, link: _RemoteLink) -> None:
+        """Remove a client."""
+        for topic in link.groups:
+            links = self._links.get(topic, {})
+            links.pop(link, None)
+            if not links:
+                self._links.pop(topic, None)
+
+    async def beat_all(self) -> None:
+        """Send the heartbeats of all topics."""
+        for topic, links in list(self._links.items()):
+            if links:
+                await self._beat(topic, next(reversed(links)))
+
+    async def _beat(self, topic: str, link: _RemoteLink) -> None:
+        caller = link.caller
+        assert caller is not None, "a link has had a heartbeat"
+        try:
+            config = await self._brokers.topic(caller, topic)
+            if config is None or config.attributes.get("message.type") not in _TRANSACTIONAL:
+                return
+            route = await self._brokers.route(caller, topic)
+            body = HeartbeatData(client_id=self._client_id)
+            body.producer_data_set = [ProducerData(group_name=topic)]
+            for broker in route.brokers if route is not None else ():
+                if MASTER_ID in broker.broker_addrs:
+                    command = RemotingCommand(RequestCode.HEART_BEAT, body=body.encode())
+                    await self._brokers.send(broker.broker_addrs[MASTER_ID], caller, command, _TIMEOUT_MS)
+        except GantrymqError as error:
+            log.warning("a broker was not told of a producer", topic=topic, reason=str(error))
+
+    def check(self, channel: Channel, request: RemotingCommand) -> None:
+        """Ask a producer about a transaction, each in its turn."""
+        half = next(iter(decode_records(request.body, decompressed=False)))
+        links = list(self._links.get(half.properties.get(PROPERTY_PRODUCER_GROUP, ""), ()))
+        self._turn += 1
+        begin = self._turn % len(links) if links else 0
+        for link in (*links[begin:], *links[:begin]):
+            if link.unread_bytes() < _BEHIND_BYTES:
+                request.ext_fields.setdefault("bname", self._brokers.name_at(channel.address))
+                self._brokers.start(link.from_broker(request))
+                return
+
+
+class ClusterBrokers:
+    """The brokers that the name servers at ``name_servers`` know. Thread rule: the event loop's thread.
+
+    ``tls`` is the context for connections to them, or None.
+    """
+
+    def __init__(self, name_servers: Sequence[str], tls: Any = None) -> None:
+        self._name_servers = list(name_servers)
+        self.producers = _Producers(self)
+        dispatcher = RequestDispatcher({RequestCode.CHECK_TRANSACTION_STATE: self._check})
+        self._client = RemotingClient(handler=dispatcher, tls=tls)
+        self._routes, self._topics, self._groups, self._clusters = _Kept(), _Kept(), _Kept(), _Kept()
+        self._addresses: dict[str, str] = {}
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self._heartbeats: asyncio.Task[None] | None = None
+
+    def begin_heartbeats(self) -> None:
+        """Begin to send the heartbeats of producers."""
+        self._heartbeats = asyncio.ensure_future(self._beat())
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for task in (self._heartbeats, *self._tasks):
+            if task is not None:
+                task.cancel()
+        await self._client.close()
+
+    # What calls need
+
+    async def route(self, caller: Caller, topic: str) -> TopicRoute | None:
+        """The route of a topic."""
+        found: TopicRoute | None = await self._routes.get(topic, lambda: self._find_route(topic))
+        return found
+
+    async def topic(self, caller: Caller, name: str) -> TopicConfig | None:
+        """The configuration of a topic, of the first broker in its route."""
+
+        async def look() -> TopicConfig | None:
+            route = await self.route(caller, name)
+            masters = [one.broker_addrs.get(MASTER_ID) for one in route.brokers] if route is not None else []
+            asked = GetTopicConfigRequestHeader(topic=name)
+            made = lambda: RemotingCommand.request(asked)  # noqa: E731
+            config: TopicConfig | None = await self._first(caller, masters, made, TopicConfig)
+            return config
+
+        found: TopicConfig | None = await self._topics.get(_key(caller, name), look)
+        return found
+
+    async def group(self, caller: Caller, name: str) -> SubscriptionGroupConfig | None:
+        """The configuration of a group, of the first broker that has it."""
+
+        async def look() -> SubscriptionGroupConfig | None:
+            masters = (await self._masters()).values()
+            asked = GetSubscriptionGroupConfigRequestHeader(group=name)
+            made = lambda: RemotingCommand.request(asked)  # noqa: E731
+            config: SubscriptionGroupConfig | None = await self._first(
+                caller, list(masters), made, SubscriptionGroupConfig
+            )
+            return config
+
+        found: SubscriptionGroupConfig | None = await self._groups.get(_key(caller, name), look)
+        return found
+
+    def begin(self, caller: Caller, broker_name: str, command: RemotingCommand, timeout_ms: int) -> _RemoteExchange:
+        """Send a request to a broker's master."""
+        return _RemoteExchange(self.start(self._invoke(caller, broker_name, command, timeout_ms)))
+
+    def link(self, caller: Caller, from_broker: FromBroker, unread_bytes: Callable[[], int]) -> _RemoteLink:
+        """Open a membership of a client."""
+        return _RemoteLink(self, from_broker, unread_bytes)
+
+    # For this module
+
+    async def send(self, address: str, caller: Caller, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """Send a request, signed with the credentials of its caller."""
+        command.language, command.version = caller.language, caller.version
+        if caller.credentials is not None:
+            caller.credentials.sign(command)
+        return await self._client.invoke(address, command, timeout_ms)
+
+    def start(self, work: Any) -> asyncio.Future[Any]:
+        """Run a coroutine that ends with the server at the latest."""
+        task: asyncio.Future[Any] = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def name_at(self, address: str) -> str:
+        """The name of the broker at an address; empty if it is not known."""
+        return next((name for name, known in self._addresses.items() if known == address), "")
+
+    def _ended(self, task: asyncio.Future[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # retrieved, because the client may have gone
+
+    async def _invoke(
+        self, caller: Caller, broker_name: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        address = self._addresses.get(broker_name)
+        if address is None:
+            address = (await self._masters()).get(broker_name)
+        if address is None:
+            raise CallError(Code.BAD_REQUEST, f"cannot find broker {broker_name[:128]}")
+        try:
+            return await self.send(address, caller, command, timeout_ms)
+        except RemotingConnectError:
+            self._addresses.pop(broker_name, None)
+            self._routes.forget()
+            self._clusters.forget()
+            raise
+
+    async def _first(
+        self, caller: Caller, addresses: Sequence[str | None], made: Callable[[], RemotingCommand], body: type[Any]
+    ) -> Any:
+        """The answer of the first broker that knows something; None if all say that they do not."""
+        error: GantrymqError | None = None
+        for address in addresses:
+            if address is None:
+                continue
+            try:
+                response = await self.send(address, caller, made(), _TIMEOUT_MS)
+            except RemotingError as failed:
+                error = failed
+                continue
+            if response.code == ResponseCode.SUCCESS:
+                return decode_body(body, response.body)
+            if response.code not in _ABSENT:
+                error = refused(response)
+        if error is not None:
+            raise error
+        return None
+
+    async def _masters(self) -> dict[str, str]:
+        """The addresses of all masters by broker name."""
+
+        async def look() -> dict[str, str]:
+            info = await self._ask_name_servers(cluster_info())
+            table = info.broker_addr_table
+            masters = {
+                name: one.broker_addrs[MASTER_ID] for name, one in table.items() if MASTER_ID in one.broker_addrs
+            }
+            self._addresses |= masters
+            return masters
+
+        found: dict[str, str] = await self._clusters.get("", look)
+        return found
+
+    async def _find_route(self, topic: str) -> TopicRoute | None:
+        found = await self._ask_name_servers(topic_route(topic))
+        if found is None or not found.queue_datas or not found.broker_datas:
+            return None
+        for broker in found.broker_datas:
+            if MASTER_ID in broker.broker_addrs:
+                self._addresses[broker.broker_name] = broker.broker_addrs[MASTER_ID]
+        return TopicRoute(found.queue_datas, found.broker_datas)
+
+    async def _ask_name_servers(self, call: Any) -> Any:
+        error: GantrymqError = RemotingError("no name server is set")
+        for address in self._in_turn():
+            try:
+                return call.read(await self._client.invoke(address, call.request(), _TIMEOUT_MS), address)
+            except (RemotingError, MQBrokerError) as failed:
+                error = failed
+        raise error
+
+    def _in_turn(self) -> Iterator[str]:
+        """The name servers, the one that answered last first."""
+        for address in list(self._name_servers):
+            yield address
+            self._name_servers.append(self._name_servers.pop(0))  # it did not answer
+
+    def _check(self, channel: Channel, request: RemotingCommand) -> None:
+        self.producers.check(channel, request)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(_HEARTBEAT_S)
+            await self.producers.beat_all()
+
+
+def _key(caller: Caller, name: str) -> str:
+    """What an account may look up another may not."""
+    return f"{caller.credentials.access_key if caller.credentials is not None else ''} {name}"
