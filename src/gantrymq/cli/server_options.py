@@ -130,8 +130,9 @@ def read_server_options(
 ) -> ServerSettings:
     """The settings of ``-c``, of the environment (``GANTRYMQ_SET_<key>``) and of ``--set``; the last one wins.
 
-    ``also`` says which keys are known besides those of brokers and name servers. Two underscores in a variable's name stand for a dot, which most shells refuse there. Warns on stderr. Raises
-    ConfigError for an unknown key in the environment or in ``--set``, OSError.
+    ``also`` says which keys are known besides those of brokers and name servers. Two underscores in a variable's name
+    stand for a dot, which most shells refuse there. Warns on stderr. Raises ConfigError for an unknown key in the
+    environment or in ``--set``, OSError.
     """
     from gantrymq.config.properties import unknown_keys
     from gantrymq.namesrv.settings import is_known

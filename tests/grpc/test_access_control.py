@@ -1,0 +1,115 @@
+"""Access control of gRPC: the accounts of plain_acl.yml, by signature and by permission."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_client import GrpcClient, message
+from rocketmq import ClientConfiguration, Credentials, FilterExpression, Message, SimpleConsumer
+from rocketmq import Producer as SdkProducer
+
+from gantrymq import Message as Remote
+from gantrymq import Producer
+from gantrymq.embedded.broker import EmbeddedBroker
+from gantrymq.grpc import messages
+from gantrymq.grpc.codes import Code
+
+ACL = """
+accounts:
+  - {accessKey: adminKey, secretKey: adminSecret, admin: true}
+  - accessKey: shopKey
+    secretKey: shopSecret
+    defaultTopicPerm: DENY
+    defaultGroupPerm: DENY
+    topicPerms: [orders=PUB|SUB]
+    groupPerms: [billing=SUB]
+"""
+DATE = "20261126T024500Z"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    accounts = Path(tmp_path_factory.mktemp("acl"), "plain_acl.yml")
+    accounts.write_text(ACL)
+    with EmbeddedBroker(settings={"aclEnable": True, "aclPlainFile": str(accounts)}, grpc=True) as broker:
+        with Producer(broker.namesrv, access_key="adminKey", secret_key="adminSecret") as admin:
+            for topic in ("orders", "secrets"):
+                admin.send(Remote(topic, b"the first creates the topic"))
+        yield broker
+
+
+def signed(address: str, access_key: str, secret: str) -> GrpcClient:
+    signature = hmac.new(secret.encode(), DATE.encode(), hashlib.sha1).hexdigest().upper()
+    authorization = f"MQv2-HMAC-SHA1 Credential={access_key}, SignedHeaders=x-mq-date-time, Signature={signature}"
+    return GrpcClient(address, x_mq_date_time=DATE, authorization=authorization)
+
+
+def test_the_sdk_signs_what_access_control_verifies(guarded: EmbeddedBroker) -> None:
+    config = ClientConfiguration(guarded.grpc, Credentials("shopKey", "shopSecret"))
+    producer, consumer = (
+        SdkProducer(config, ("orders",)),
+        SimpleConsumer(config, "billing", {"orders": FilterExpression()}),
+    )
+    producer.startup()
+    consumer.startup()
+    try:
+        order = Message()
+        order.topic, order.body = "orders", b"signed"
+        producer.send(order)
+        seen = []
+        while b"signed" not in seen:
+            for received in consumer.receive(16, 15):
+                seen.append(received.body)
+                consumer.ack(received)
+    finally:
+        consumer.shutdown()
+        producer.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("access_key", "secret", "text"),
+    [
+        ("shopKey", "wrong", "Check signature failed for accessKey=shopKey"),
+        ("nobody", "shopSecret", "No acl config for nobody"),
+    ],
+)
+def test_a_wrong_signature_is_unauthorized(guarded: EmbeddedBroker, access_key: str, secret: str, text: str) -> None:
+    with signed(guarded.grpc, access_key, secret) as client:
+        refused = client.send(message("orders")).status
+        assert (refused.code, refused.message) == (Code.UNAUTHORIZED, text)
+        assert client.receive("billing", "orders")[:2] == (Code.UNAUTHORIZED, text)
+        with pytest.raises(grpc.RpcError):
+            client.be_producer("orders")
+
+
+def test_an_account_does_only_what_it_may(guarded: EmbeddedBroker) -> None:
+    with signed(guarded.grpc, "shopKey", "shopSecret") as client:
+        assert client.send(message("orders")).status.code == Code.OK
+        assert client.send(message("secrets")).status.code == Code.FORBIDDEN
+        route = messages.QueryRouteRequest()
+        route.topic.name = "secrets"
+        assert client.call("QueryRoute", route).status.code == Code.FORBIDDEN
+        client.be_consumer("billing", "orders")
+        assert client.receive("billing", "secrets")[0] == Code.FORBIDDEN
+        assert client.receive("other", "orders")[0] == Code.FORBIDDEN
+    with GrpcClient(guarded.grpc) as unsigned:
+        assert unsigned.send(message("orders")).status.code == Code.FORBIDDEN
+        with pytest.raises(grpc.RpcError):
+            unsigned.be_consumer("billing", "orders")
+
+
+def test_a_client_id_belongs_to_the_account_that_used_it_first(guarded: EmbeddedBroker) -> None:
+    with (
+        signed(guarded.grpc, "shopKey", "shopSecret") as shop,
+        signed(guarded.grpc, "adminKey", "adminSecret") as other,
+    ):
+        shop.be_producer("orders")
+        other._metadata[0] = ("x-mq-client-id", shop.client_id)
+        assert other.call("NotifyClientTermination", messages.NotifyClientTerminationRequest()).status.code == (
+            Code.UNAUTHORIZED
+        )
