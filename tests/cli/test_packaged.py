@@ -120,3 +120,12 @@ def test_the_manual_page_has_every_command(gantrymq: Run) -> None:
             ["groff", "-Kutf8", "-man", "-Tutf8", "-ww", "-z"], input=page.encode(), capture_output=True, check=True
         )
         assert done.stderr == b""
+
+
+@pytest.mark.parametrize("words", ["admin producer list", "admin group delete", "store verify", "man"])
+def test_examples_are_indented(gantrymq: Run, words: str) -> None:
+    lines = gantrymq(*words.split(), "--help").text.splitlines()
+    at = lines.index(next(line for line in lines if "Examples of use:" in line))
+    assert lines[at + 2].startswith(f"     gantrymq {words}")
+    assert "Examples" in lines[at]
+    assert lines[at - 2].strip(), "one empty line stands before the examples"

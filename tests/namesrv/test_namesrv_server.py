@@ -15,7 +15,7 @@ from gantrymq.errors import RemotingError, StoreError
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.namesrv.server import NamesrvServer
-from gantrymq.namesrv.settings import NamesrvConfig
+from gantrymq.namesrv.settings import OWN_KEYS, NamesrvConfig, without_effect
 from gantrymq.remoting.bodies.route import ClusterInfo, TopicRouteData
 from gantrymq.remoting.bodies.topic import DataVersion, KVTable, TopicList
 from gantrymq.remoting.body import decode_body
@@ -318,6 +318,22 @@ async def test_a_file_of_settings_stays_private_and_a_link_to_it_a_link(tmp_path
 async def test_the_port_that_is_shown_is_the_one_it_listens_on(namesrv: NamesrvCase) -> None:
     text = (await namesrv.ask(RequestCode.GET_NAMESRV_CONFIG)).body.decode()
     assert f"\nlistenPort={namesrv.server.port}\n" in text
+
+
+async def test_a_name_server_beside_a_broker_shows_no_key_of_it() -> None:
+    entries = {"mappedFileSizeCommitLog": "1", "brokerName": "a", "serverWorkerThreads": "3", "maxTopics": "7"}
+    assert without_effect(entries | {"x": "y"}) == {"serverWorkerThreads": "3", "x": "y"}
+
+
+async def test_own_keys_are_shown_only_once_they_are_changed(namesrv: NamesrvCase, tmp_path: Path) -> None:
+    update, show = RequestCode.UPDATE_NAMESRV_CONFIG, RequestCode.GET_NAMESRV_CONFIG
+    assert not OWN_KEYS & parse_properties((await namesrv.ask(show)).body.decode()).keys()
+    assert (await namesrv.ask(update, b"maxTopics=7\n")).code == 0
+    assert parse_properties((await namesrv.ask(show)).body.decode())["maxTopics"] == "7"
+    assert parse_properties((tmp_path / "namesrv/namesrv.properties").read_text())["maxTopics"] == "7"
+    assert (await namesrv.ask(update, b"maxTopics=100000\n")).code == 0
+    assert "maxTopics" not in (await namesrv.ask(show)).body.decode()
+    assert parse_properties((tmp_path / "namesrv/namesrv.properties").read_text())["maxTopics"] == "100000"
 
 
 @pytest.mark.parametrize("key", ["kvConfigPath", "configStorePath", "configBlackList", "rocketmqHome"])

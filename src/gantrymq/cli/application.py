@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from gantrymq.cli.help_texts import help_text
+
 # Each is a function in the module of the same name.
 _IN_STORE: tuple[str, ...] = (
     *("info", "dump", "show", "log", "query", "at", "pending", "verify", "export"),
@@ -43,11 +45,11 @@ def application(arguments: Sequence[str]) -> typer.Typer:
     app.callback()(main)
     store = typer.Typer(no_args_is_help=True, help="Look into a store directory, recover it, put messages into it.")
     for name in in_store:
-        store.command()(_command(name))
+        store.command(help=help_text(_command(name)))(_command(name))
     if in_store:
         app.add_typer(store, name="store")
     for name in others:
-        app.command()(_command(name))
+        app.command(help=help_text(_command(name)))(_command(name))
     if first == "admin" or in_store == _IN_STORE:
         from gantrymq.cli.admin.commands import admin_application
 

@@ -34,7 +34,8 @@ Offsets = Annotated[
         "-o",
         "--offset",
         metavar="POSITION",
-        help="Where to begin: beginning (default), end, an offset, -N before the end, @TIME; e@TIME: where to end.",
+        help="Where to begin: beginning (default), end, an offset, -N before the end, @TIME or s@TIME, "
+        "stored (with -G: the group's offsets). e@TIME: where to end.",
     ),
 ]
 Exit = Annotated[bool, typer.Option("-e", "--exit", help="Exit at the end of the queues.")]

@@ -45,14 +45,14 @@ def namesrv(
     """
     from gantrymq.cli.serving import serve_until_stopped
     from gantrymq.namesrv.server import NamesrvServer
-    from gantrymq.namesrv.settings import acts
+    from gantrymq.namesrv.settings import without_effect
 
     settings = read_server_options(config, set_)
     read = settings.namesrv(listen_port, Path.home() / "namesrv", own_port=True)
     if config is not None and not read.config_store_path:
         read = replace(read, config_store_path=str(config))
     settings.warn_if_exposed(read.bind_address, acl=False)
-    others = {key: text for key, text in settings.entries.items() if not acts(key)}
+    others = without_effect(settings.entries)
     server = NamesrvServer(read, others=others, tls=settings.tls(), client_tls=settings.client_tls())
     serve_until_stopped(_Announced(server), json=json, verbose=verbose)
 

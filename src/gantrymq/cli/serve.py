@@ -84,10 +84,10 @@ def run(
     """Run the servers until a signal arrives."""
     from gantrymq.cli.serving import serve_until_stopped
     from gantrymq.embedded.standalone import Extras, Standalone
-    from gantrymq.namesrv.settings import acts
+    from gantrymq.namesrv.settings import without_effect
 
     settings.warn_if_exposed(live.broker.bind_address, acl=live.broker.acl_enable)
-    others = {key: text for key, text in settings.entries.items() if not acts(key)}
+    others = without_effect(settings.entries)
     tls, client_tls = settings.tls(), settings.client_tls()
 
     def made(report: Report | None) -> Standalone:

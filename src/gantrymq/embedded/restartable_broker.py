@@ -26,7 +26,7 @@ from gantrymq.errors import ConfigError, MQBrokerError, RemotingError, StoreClos
 from gantrymq.fs.killable import KillableFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import TIMER_TOPIC
-from gantrymq.namesrv.settings import acts, is_known, read_namesrv_config
+from gantrymq.namesrv.settings import is_known, read_namesrv_config, without_effect
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 from gantrymq.remoting.bodies.route import PERM_READ, PERM_WRITE
 from gantrymq.remoting.codes import RequestCode, ResponseCode
@@ -164,7 +164,7 @@ class RestartableBroker:
         entries = {key: text for key, text in self._entries.items() if key != "listenPort"}
         namesrv = replace(read_namesrv_config(entries), listen_port=namesrv_port)
         self._fs = KillableFileSystem(RealFileSystem())
-        others = {key: text for key, text in entries.items() if not acts(key)}
+        others = without_effect(entries)
         extras = Extras(given=frozenset(self._given), others=others, clock=self.clock, fs=self._fs)
         pair = Standalone(self.store_path, config, namesrv, extras)
         await pair.start()

@@ -14,7 +14,7 @@ from gantrymq.config.keys import check_length, read_fields, require_same_at_star
 from gantrymq.config.properties import amended
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.replaced_file import ReplacedFile
-from gantrymq.namesrv.settings import WITHOUT_EFFECT, NamesrvConfig, acts
+from gantrymq.namesrv.settings import OWN_KEYS, WITHOUT_EFFECT, NamesrvConfig, acts
 
 _NEVER_UPDATED = {"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}
 
@@ -37,7 +37,7 @@ class NamesrvConfiguration:
         return not self._black_list.isdisjoint(entries)
 
     def text(self) -> str:
-        """All settings as properties, sorted by key.
+        """The settings as properties, sorted by key; without those of gantrymq's own keys that have their default.
 
         Nothing is escaped, as in RocketMQ's answer (properties2String).
         """
@@ -56,9 +56,10 @@ class NamesrvConfiguration:
             for key in entries.keys() & self._others.keys():
                 check_length(key, entries[key])
             others = {key: entries.get(key, text) for key, text in self._others.items()}
-            shown = _shown(config, others)  # without tls.*, which would take effect at the next start
-            known = {key: text for key, text in entries.items() if key in shown}
-            await asyncio.get_running_loop().run_in_executor(None, self._keep, known, shown)
+            # No tls.*, which would take effect at the next start.
+            settable = write_fields(config).keys() | others.keys()
+            known = {key: text for key, text in entries.items() if key in settable}
+            await asyncio.get_running_loop().run_in_executor(None, self._keep, known, _shown(config, others))
             self.config, self._others = config, others
 
     def _keep(self, changed: Mapping[str, str], everything: Mapping[str, str]) -> None:
@@ -68,4 +69,7 @@ class NamesrvConfiguration:
 
 
 def _shown(config: NamesrvConfig, others: Mapping[str, str]) -> dict[str, str]:
-    return dict(sorted({**others, **write_fields(config)}.items()))
+    """RocketMQ's keys, as its name server shows them, and of gantrymq's own keys those that were changed."""
+    fields, defaults = write_fields(config), write_fields(NamesrvConfig())
+    fields = {key: text for key, text in fields.items() if key not in OWN_KEYS or text != defaults[key]}
+    return dict(sorted({**others, **fields}.items()))

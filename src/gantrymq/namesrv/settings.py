@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gantrymq.config import broker_settings
 from gantrymq.config.keys import check_values, fields_by_key, key, read_fields
 from gantrymq.config.known_keys import SHUTDOWN, KeyWithoutEffect
 from gantrymq.config.remoting_limits import RemotingLimits
@@ -40,6 +41,8 @@ WITHOUT_EFFECT = {
     "shutdownWaitTimeSeconds": "30",
     "useEpollNativeSelector": "false",
 }
+# Keys that RocketMQ does not have.
+OWN_KEYS = fields_by_key(RemotingLimits).keys() | {"maxBrokers", "maxKvConfigBytes", "maxTopics", "maxTopicsOfBrokers"}
 # Those that act in RocketMQ, and what is said if one is given with another value.
 ACTING_IN_ROCKETMQ = {
     name: KeyWithoutEffect(reason, WITHOUT_EFFECT[name])
@@ -119,3 +122,15 @@ def is_known(name: str) -> bool:
 def acts(name: str) -> bool:
     """Whether a key has an effect here; those of ``tls.*`` do."""
     return name in fields_by_key(NamesrvConfig) or name.startswith("tls.")
+
+
+def without_effect(entries: Mapping[str, str]) -> dict[str, str]:
+    """The entries that a name server shows and stores although they have no effect here.
+
+    The ``entries`` may be those of a process with a broker too: keys of the broker and its store are left out.
+    """
+    return {
+        name: text
+        for name, text in entries.items()
+        if not acts(name) and (name in WITHOUT_EFFECT or not broker_settings.is_known(name))
+    }

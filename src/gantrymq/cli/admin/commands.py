@@ -12,6 +12,8 @@ from typing import Any
 
 import typer
 
+from gantrymq.cli.help_texts import help_text
+
 # Words of the command: module of this package and function.
 COMMANDS = {
     "cluster": ("servers", "cluster"),
@@ -94,7 +96,7 @@ def admin_application(words: Sequence[str]) -> typer.Typer:
                 groups[path] = _group(path)
                 groups[" ".join(parents[: depth - 1])].add_typer(groups[path], name=parents[depth - 1])
         command: Any = getattr(import_module(f"gantrymq.cli.admin.{module}"), function)
-        groups[" ".join(parents)].command(last)(command)
+        groups[" ".join(parents)].command(last, help=help_text(command))(command)
     return app
 
 
