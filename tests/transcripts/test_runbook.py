@@ -12,9 +12,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from runbook_stores import DAMAGES, make
 
 from gantrymq.cli.main import exit_code
+from runbook_stores import DAMAGES, make
 
 PAGE = Path(__file__).parents[2] / "docs" / "runbook.md"
 BLOCK = re.compile(r"^```console ?(?P<store>[\w-]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -10,7 +10,8 @@ import typer
 from gantrymq.cli.advice import advice
 from gantrymq.cli.client_keys import ClientKeys, read_client_keys
 from gantrymq.cli.connection import Connection, client_warnings, connects
-from gantrymq.cli.options import AsJson
+from gantrymq.cli.opened import read_options
+from gantrymq.cli.options import AsJson, ConfigFile, Settings
 
 if TYPE_CHECKING:
     from gantrymq.console.view import Site
@@ -40,6 +41,8 @@ def console(
         bool, typer.Option("--token", help="Require a token on loopback too, where other users have accounts.")
     ] = False,
     client_keys: ClientKeys = None,
+    config: ConfigFile = None,
+    set_: Settings = None,
     json: AsJson = False,
     *,
     connection: Connection | None,
@@ -60,7 +63,9 @@ def console(
     from gantrymq.console.security import new_token
     from gantrymq.console.server import ConsoleServer, access_for
 
-    site = _store_site(store) if connection is None else _cluster_site(connection, client_keys)
+    if connection is not None and (config is not None or set_):
+        raise typer.BadParameter("-c and --set are for a STORE; a cluster has its own settings")
+    site = _store_site(store, config, set_) if connection is None else _cluster_site(connection, client_keys)
     access = access_for(
         listen, allow_changes=allow_changes, token=new_token() if token else None, host_names=tuple(host_name or ())
     )
@@ -79,8 +84,13 @@ def _cluster_site(connection: Connection, client_keys: list[str] | None) -> Site
     return cluster_site(ClientConfig(connection.name_servers, **settings))
 
 
-def _store_site(store: Path | None) -> Site:
+def _store_site(store: Path | None, config: Path | None, assignments: list[str] | None) -> Site:
     from gantrymq.console.store.site import store_site
+    from gantrymq.fs.real import RealFileSystem
+    from gantrymq.store.geometry import require_store
+    from gantrymq.store.paths import StorePaths
 
     assert store is not None
-    return store_site(store)
+    reading = read_options(config, assignments)
+    require_store(RealFileSystem(), StorePaths.of(store, reading.config))
+    return store_site(store, reading)

@@ -24,7 +24,7 @@ from gantrymq.logs import get_logger
 log = get_logger("gantrymq.console")
 
 _STATIC_FILES = (
-    *("console.css", "console.js", "icon.svg"),
+    *("console.css", "console.js", "icon.svg", "store.css", "store_map.js"),
     *("vendor/htmx.min.js", "vendor/uPlot.min.js", "vendor/uPlot.min.css"),
 )
 _TITLES = {

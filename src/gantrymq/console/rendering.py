@@ -38,6 +38,7 @@ def environment() -> Environment:
         finalize=_shown,
     )
     made.filters |= {"number": number, "size": size, "rate": rate, "raw": raw, "lines": lines, "percent": percent}
+    made.filters["coded"] = coded
     made.globals |= {"url": url, "static": static, "time_in": time_in, "yes": yes, "count": count_text}
     return made
 
@@ -57,6 +58,17 @@ def raw(value: object) -> Markup:
 def lines(text: str) -> Markup:
     """A text of several lines, for an element that keeps white space."""
     return escape(visible_lines(text))
+
+
+def coded(text: str) -> Markup:
+    """A text with each part between backticks, such as a command, as code."""
+    parts = visible(text).split("`")
+    is_paired = len(parts) % 2 == 1
+    marked = (
+        Markup("<code>{}</code>").format(part) if number % 2 and is_paired else escape(part)
+        for number, part in enumerate(parts)
+    )
+    return Markup("" if is_paired else "`").join(marked)
 
 
 def url(path: str, *parts: object, **query: object) -> str:

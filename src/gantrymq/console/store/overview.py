@@ -1,44 +1,49 @@
-"""The overview of a store: its bounds, its checkpoint, and its topics, as they are after a recovery."""
+"""The overview of a store: its state, its bounds, what is damaged as far as an opening shows it, and its topics."""
 
 from __future__ import annotations
-
-from contextlib import closing
-from pathlib import Path
 
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gantrymq.console.view import View, get
-from gantrymq.fs.lock_holder import lock_holder
-from gantrymq.store.paths import StorePaths
-from gantrymq.store.reader import StoreReader
+from gantrymq.console.store.jobs import JobSlot
+from gantrymq.console.store.looking import looking, state_of
+from gantrymq.console.store.opened import OpenStore, Snapshot
+from gantrymq.console.store.work import VerifyResult
+from gantrymq.console.view import View, action, get
+
+_MOST_TOPICS = 10
+_MOST_PROBLEMS = 50
 
 
 class OverviewPages:
-    """The overview of one store."""
+    """The overview, and the request to read the store again."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, store: OpenStore, verify: JobSlot[VerifyResult]) -> None:
+        self._store, self._verify = store, verify
 
     def routes(self) -> list[Route]:
-        """The page."""
-        return [get("/", self.overview)]
+        """The pages."""
+        return [get("/", looking(self._store, self.overview)), action("/reopen", self.reopen, changes=False)]
 
-    def overview(self, view: View) -> Response:
-        """The whole page. Only the last records of the store are read."""
-        with closing(StoreReader.open(self._path, trusts_writer=True)) as reader:
-            topics: dict[str, list[int]] = {}
-            for queue in reader.consume_queues:
-                row = topics.setdefault(queue.topic, [0, 0])
-                row[0] += 1
-                row[1] += queue.max_offset - queue.min_offset
-            view.missing.extend((str(one.path), one.reason) for one in reader.problems)
-            return view.page(
-                "store/overview.html.j2",
-                log=reader.log,
-                page=reader.checkpoint,
-                is_closed=reader.last_exit_ok,
-                writer=lock_holder(StorePaths(self._path).lock),
-                topics=sorted(topics.items()),
-                bytes=max(reader.max_phy_offset - max(reader.min_phy_offset, 0), 0),
-            )
+    def overview(self, view: View, snapshot: Snapshot) -> Response:
+        """The whole page."""
+        summary = snapshot.summary
+        found = (*summary.problems, *summary.notes)
+        return view.page(
+            "store/overview.html.j2",
+            **state_of(self._store, snapshot),
+            summary=summary,
+            checkpoint=summary.checkpoint,
+            first=snapshot.first,
+            last=snapshot.last,
+            largest=sorted(summary.topics, key=lambda one: (-one.messages, one.topic))[:_MOST_TOPICS],
+            found=[(str(self._store.paths.name_of(path)), text) for path, text in found[:_MOST_PROBLEMS]],
+            more_found=max(len(found) - _MOST_PROBLEMS, 0),
+            verify=self._verify.view,
+            took_ms=snapshot.took_ms,
+        )
+
+    def reopen(self, view: View) -> Response:
+        """POST: open a new view of the store."""
+        self._store.open_again()
+        return view.done("/", "The store is read again.")

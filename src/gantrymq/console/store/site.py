@@ -4,14 +4,55 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gantrymq.clock import Clock, SystemClock
+from gantrymq.config.properties import Reading, read_settings
+from gantrymq.console.store.jobs import JobSlot
+from gantrymq.console.store.map import MapPages
+from gantrymq.console.store.message import MessagePage
+from gantrymq.console.store.messages import MessagePages
+from gantrymq.console.store.opened import OpenStore
 from gantrymq.console.store.overview import OverviewPages
+from gantrymq.console.store.pending import PendingPages
+from gantrymq.console.store.topics import TopicPages
+from gantrymq.console.store.verify import VerifyPages
+from gantrymq.console.store.work import PendingResult, VerifyResult, count_pending, verify
 from gantrymq.console.view import Link, Site
 
-_NAVIGATION = (Link("/", "Overview"),)
+_NAVIGATION = (
+    Link("/", "Overview"),
+    Link("/topics", "Topics"),
+    Link("/groups", "Groups"),
+    Link("/messages", "Messages"),
+    Link("/dlq", "Dead letters"),
+    Link("/pending", "Pending"),
+    Link("/map", "Store map"),
+    Link("/verify", "Verify"),
+)
 
 
-def store_site(path: Path) -> Site:
-    """The pages for the store at ``path``. Nothing is read before the first request."""
-    pages = (OverviewPages(path),)
+def store_site(path: Path, reading: Reading | None = None, clock: Clock | None = None) -> Site:
+    """The pages for the store at ``path``, with the settings of ``reading``. Nothing is read before the first request.
+
+    Nothing is ever written to the store. ``close`` of the site ends its jobs.
+    """
+    reading, clock = reading or read_settings({}), clock or SystemClock()
+    store = OpenStore(path, reading, clock)
+    verifies: JobSlot[VerifyResult] = JobSlot(verify, (path, reading), clock)
+    counts: JobSlot[PendingResult] = JobSlot(count_pending, (path, reading), clock)
+    pages = (
+        OverviewPages(store, verifies),
+        TopicPages(store),
+        MessagePages(store),
+        MessagePage(store),
+        PendingPages(store, counts),
+        MapPages(store, verifies),
+        VerifyPages(store, verifies),
+    )
     routes = [route for family in pages for route in family.routes()]
-    return Site(str(path), "store", _NAVIGATION, routes, lambda: None)
+
+    def close() -> None:
+        for slot in (verifies, counts):
+            slot.cancel()
+        store.close()
+
+    return Site(str(path), "store", _NAVIGATION, routes, close)

@@ -36,10 +36,10 @@ TOPIC = {"topicName": "orders", "readQueueNums": 4, "writeQueueNums": 4, "perm":
 RECORD_IN_THE_MIDDLE = 400
 
 
-def make(path: Path) -> None:
+def make(path: Path, config: MessageStoreConfig = CONFIG) -> None:
     """A thousand orders in four queues, one a second, and the store closed."""
     clock = ManualClock(BEGIN_MS)
-    with MessageStore.open(path, CONFIG, given=SIZES, clock=clock, housekeeping=False) as store:
+    with MessageStore.open(path, config, given=SIZES, clock=clock, housekeeping=False) as store:
         for number in range(MESSAGES):
             body = b'{"order":%d,"amount":%d,"currency":"EUR"}' % (number, number * 37 % 1000)
             tags = "paid" if number % 3 else "refunded"

@@ -1,0 +1,297 @@
+"""The store as the pages see it: a view that a thread opens, and opens again when the store has changed.
+
+Opening recovers a private view of the files. That is fast for a store that was closed or that a broker has open. After
+a crash it reads the log from the checkpoint on, so no page waits for it: until it is there, pages show its progress.
+Of a store that a broker writes to, a page shows the state at the time of the last opening, and tells that time.
+
+Thread rule: any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from gantrymq.clock import Clock
+from gantrymq.config.properties import Reading
+from gantrymq.console.store.groups import GroupLag, lags_of
+from gantrymq.errors import GantrymqError, StoreClosedError, StoreError
+from gantrymq.format.names import CONSUMER_OFFSET
+from gantrymq.fs.lock_holder import lock_holder
+from gantrymq.model.message import StoredMessage
+from gantrymq.store.config_files import ConfigFile
+from gantrymq.store.paths import StorePaths
+from gantrymq.store.queue.consume_queue import ConsumeQueue
+from gantrymq.store.queue.group_offsets import read_group_offsets
+from gantrymq.store.reader import StoreReader
+from gantrymq.tools.pending.pending import holds_pending
+from gantrymq.tools.summary import StoreSummary, summarize
+
+_LEAST_AGE_S = 10.0
+_COST_SHARE = 20  # a view that took 1 s to open is used for 20 s
+_OPEN_WAIT_S = 1.5
+_INDEX_WAIT_S = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How far the opening of a view is: ``done`` of ``total`` bytes of ``step``; a total of 0 is unknown."""
+
+    began_ms: int
+    step: str = ""
+    done: int = 0
+    total: int = 0
+
+
+class StillOpeningError(GantrymqError):
+    """The view is not open yet."""
+
+    def __init__(self, opening: Opening) -> None:
+        super().__init__("the store is being opened")
+        self.opening = opening
+
+
+class IndexOpeningError(GantrymqError):
+    """The index is being recovered."""
+
+
+@dataclass
+class Snapshot:
+    """An open view of the store at one time. Valid inside of :meth:`OpenStore.look`."""
+
+    reader: StoreReader
+    summary: StoreSummary
+    opened_ms: int
+    took_ms: float
+    fingerprint: object
+    _users: int = 1  # the store itself
+    _index_thread: threading.Thread | None = None
+    _index_error: Exception | None = None
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+
+    @cached_property
+    def queues(self) -> dict[str, list[ConsumeQueue]]:
+        """The queues of each topic, sorted."""
+        found: dict[str, list[ConsumeQueue]] = {}
+        for queue in self.reader.consume_queues:
+            found.setdefault(queue.topic, []).append(queue)
+        return found
+
+    @cached_property
+    def lags(self) -> dict[str, GroupLag]:
+        """The progress of all groups, by name."""
+        tables = read_group_offsets(self.reader.fs, self.reader.paths)
+        return lags_of((one for one in tables if one.group), self.queues)  # a delay level has no group
+
+    @cached_property
+    def lags_of_topic(self) -> dict[str, list[GroupLag]]:
+        """The progress of the groups of each topic, in that topic."""
+        found: dict[str, dict[str, GroupLag]] = {}
+        for lag in self.lags.values():
+            for one in lag.queues:
+                own = found.setdefault(one.topic, {}).setdefault(lag.group, GroupLag(lag.group))
+                own.queues.append(one)
+                own.behind += one.behind
+        return {topic: sorted(of.values(), key=lambda one: one.group) for topic, of in found.items()}
+
+    @cached_property
+    def group_problem(self) -> str:
+        """Why the committed offsets are not shown; empty if they are."""
+        file = ConfigFile(self.reader.fs, self.reader.paths.config / CONSUMER_OFFSET)
+        try:
+            found = file.read(dict, keeps_edits=True)
+        except (StoreError, OSError) as error:
+            return str(error)
+        return "" if found is not None else f"{file.path}: there is no such file, so no committed offset is known"
+
+    @cached_property
+    def first(self) -> StoredMessage | None:
+        """The first message of the log; None if no readable record begins there."""
+        return self._at(self.reader.min_phy_offset)
+
+    @cached_property
+    def last(self) -> StoredMessage | None:
+        """The last message that a queue leads to; None if it cannot be read."""
+        return self._at(self.reader.consume_queues.last_phy_offset)
+
+    def _at(self, phy_offset: int) -> StoredMessage | None:
+        with suppress(StoreError):
+            return self.reader.message_at(phy_offset) if phy_offset >= 0 else None
+        return None
+
+    def find_key(self, topic: str, key: str, begin_ms: int, end_ms: int, most: int) -> list[int]:
+        """The physical offsets that the index has for a key, newest first.
+
+        The first call opens the index, which recovers it after a crash. Raises IndexOpeningError if that takes longer
+        than a page may wait, and the errors of :meth:`StoreReader.query_offsets`.
+        """
+        with self._guard:
+            if self._index_thread is None:
+                self._index_thread = threading.Thread(target=self._open_index, name="console-index", daemon=True)
+                self._index_thread.start()
+        self._index_thread.join(_INDEX_WAIT_S)
+        if self._index_thread.is_alive():
+            raise IndexOpeningError("the index is being recovered from the log")
+        if self._index_error is not None:
+            raise self._index_error
+        return self.reader.query_offsets(topic, key, begin_ms=begin_ms, end_ms=end_ms, max_num=most)
+
+    def _open_index(self) -> None:
+        try:
+            self.reader.query_offsets("", "", max_num=0)
+        except (GantrymqError, OSError) as error:
+            self._index_error = error
+
+    def hold(self) -> None:
+        """Keep the view open until :meth:`release`."""
+        with self._guard:
+            self._users += 1
+
+    def release(self) -> None:
+        """Close the view if nothing uses it any more."""
+        with self._guard:
+            self._users -= 1
+            is_last = self._users == 0
+        if is_last:
+            if self._index_thread is not None:
+                self._index_thread.join()
+            self.reader.close()
+
+
+class OpenStore:
+    """The store at ``path`` with the settings of ``reading``."""
+
+    def __init__(self, path: Path, reading: Reading, clock: Clock) -> None:
+        self.path, self.reading, self.clock = path, reading, clock
+        self.paths = StorePaths.of(path, reading.config)
+        self._guard = threading.Condition()
+        self._snapshot: Snapshot | None = None
+        self._opening: Opening | None = None
+        self._failure: Exception | None = None
+        self._failed_s = self._began_s = 0.0
+        self._is_closed = False
+
+    @property
+    def failure(self) -> Exception | None:
+        """The error of the last opening; None if it succeeded."""
+        return self._failure
+
+    @property
+    def opening(self) -> Opening | None:
+        """The opening that is at work."""
+        return self._opening
+
+    @contextmanager
+    def look(self) -> Iterator[Snapshot]:
+        """The newest view. A new one is opened beside it if the store has changed since.
+
+        Raises StillOpeningError, and the error of the opening if there is no view.
+        """
+        snapshot = self._held() or self._first()
+        try:
+            if self._is_outdated(snapshot):
+                self.open_again()
+            yield snapshot
+        finally:
+            snapshot.release()
+
+    def _held(self) -> Snapshot | None:
+        with self._guard:
+            if self._snapshot is not None:
+                self._snapshot.hold()
+            return self._snapshot
+
+    def _first(self) -> Snapshot:
+        """Open the first view, and return it if a page may wait for it."""
+        with self._guard:
+            failure = self._failure
+            is_recent = self.clock.monotonic_s() - self._failed_s < _LEAST_AGE_S
+        if failure is not None and is_recent:
+            raise failure
+        self.open_again()
+        with self._guard:
+            waited_s = self.clock.monotonic_s() - self._began_s
+            self._guard.wait_for(lambda: self._opening is None, max(_OPEN_WAIT_S - waited_s, 0.0))
+            opening, failure = self._opening, self._failure
+        if opening is not None:
+            raise StillOpeningError(opening)
+        if failure is not None:
+            raise failure
+        if (snapshot := self._held()) is None:
+            raise StoreClosedError(self.path, "is not shown any more: the console stops")
+        return snapshot
+
+    def _is_outdated(self, snapshot: Snapshot) -> bool:
+        age_ms = self.clock.now_ms() - snapshot.opened_ms
+        if 0 <= age_ms < max(_LEAST_AGE_S * 1000, _COST_SHARE * snapshot.took_ms):
+            return False
+        return snapshot.fingerprint != self._fingerprint()
+
+    def _fingerprint(self) -> object:
+        """A value that changes when a writer works on the store, or another tool has changed it."""
+        paths = self.paths
+        watched = (paths.root, *paths.commit_logs, paths.consume_queue, paths.index, paths.config, paths.checkpoint)
+        return lock_holder(paths.lock), tuple(map(_changed_ns, watched))
+
+    def open_again(self) -> None:
+        """Begin to open a new view, unless that is at work."""
+        with self._guard:
+            if self._opening is not None or self._is_closed:
+                return
+            self._opening = Opening(self.clock.now_ms())
+            self._began_s = self.clock.monotonic_s()
+        threading.Thread(target=self._open, name="console-open", daemon=True).start()
+
+    def _open(self) -> None:
+        began_s = self.clock.monotonic_s()
+        fingerprint = self._fingerprint()
+        snapshot: Snapshot | None = None
+        failure: Exception | None = None
+        try:
+            reader = StoreReader.open(
+                self.path,
+                self.reading.config,
+                given=self.reading.given,
+                progress=self._note_progress,
+                trusts_writer=True,
+                skips_lost=True,
+                reads_queue=holds_pending,
+            )
+            took_ms = (self.clock.monotonic_s() - began_s) * 1000
+            snapshot = Snapshot(reader, summarize(self.path, reader), self.clock.now_ms(), took_ms, fingerprint)
+        except Exception as error:  # whatever it is, the pages must show it and the next opening must be possible
+            failure = error
+        with self._guard:
+            old, self._failure, self._failed_s = self._snapshot, failure, self.clock.monotonic_s()
+            if snapshot is not None and not self._is_closed:
+                self._snapshot = snapshot
+            else:
+                old = snapshot
+            self._opening = None
+            self._guard.notify_all()
+        if old is not None:
+            old.release()
+
+    def _note_progress(self, step: str, done: int, total: int) -> None:
+        opening = self._opening
+        if opening is not None:
+            self._opening = Opening(opening.began_ms, step, done, total)
+
+    def close(self) -> None:
+        """Close the view when no page uses it."""
+        with self._guard:
+            self._is_closed = True
+            snapshot, self._snapshot = self._snapshot, None
+        if snapshot is not None:
+            snapshot.release()
+
+
+def _changed_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return -1

@@ -1,0 +1,58 @@
+"""Background jobs of the console: progress, results, failures, a cancel, and at most one at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import job_cases
+
+from gantrymq.clock import SystemClock
+from gantrymq.console.store.jobs import Job, JobSlot, JobState
+
+CLOCK = SystemClock()
+
+
+def await_true(is_true: Callable[[], object], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_jobs_end_with_a_result_or_a_reason() -> None:
+    counting: Job[int] = Job(job_cases.count, (1000,), CLOCK)
+    failing: Job[None] = Job(job_cases.fail, ("/data/store",), CLOCK)
+    dying: Job[None] = Job(job_cases.die, (), CLOCK)
+    for job in (counting, failing, dying):
+        job.wait(60)
+    done = counting.view
+    assert (done.state, done.result, done.step, done.total, done.error) == (
+        JobState.DONE,
+        499_500,
+        "counting",
+        1000,
+        "",
+    )
+    assert (failing.view.state, failing.view.error) == (JobState.FAILED, "/data/store: is not there")
+    assert dying.view.state is JobState.FAILED
+    assert "SIGBUS" in dying.view.error
+
+
+def test_a_slot_runs_one_job_at_a_time_and_cancels_it() -> None:
+    slot: JobSlot[str] = JobSlot(job_cases.wait, (600.0,), CLOCK)
+    assert slot.view is None
+    slot.cancel()
+    assert slot.start()
+    assert not slot.start()
+    await_true(lambda: slot.view is not None and slot.view.result)
+    running = slot.view
+    assert running is not None
+    assert (running.is_running, running.step, running.percent, running.result) == (True, "waiting", 25, "so far")
+    slot.cancel()
+    slot.wait(60)
+    ended = slot.view
+    assert ended is not None
+    assert (ended.state, ended.result) == (JobState.CANCELLED, "so far")
+    slot.cancel()
+    assert slot.view == ended
