@@ -71,6 +71,15 @@ class InProcessChannel:
         body_at = FRAME_HEAD.size + (word & 0xFFFFFF)
         self.send(decode_command(word >> 24, bytes(frame[FRAME_HEAD.size : body_at]), bytes(frame[body_at:])))
 
+    def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
+        """Take the response to a request."""
+        self.send(response)
+
+    def respond_bytes(self, request: RemotingCommand, code: int, frames: Sequence[bytes]) -> None:
+        """Take the encoded response to a request."""
+        if frames:
+            self.send_bytes(frames)
+
     def invoke_oneway(self, command: RemotingCommand) -> None:
         """Take a one-way request of the broker."""
         command.flag |= ONEWAY_FLAG

@@ -1,0 +1,205 @@
+"""Clients that are wrong, slow, silent or gone: what is refused, what is given back, and what a restart keeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import uuid4
+
+import grpc
+import pytest
+from grpc_client import GrpcClient, message
+
+from gantrymq.embedded.broker import EmbeddedBroker
+from gantrymq.grpc import messages
+from gantrymq.grpc.codes import ClientType, Code, MessageType
+
+
+@pytest.fixture
+def client(broker: EmbeddedBroker) -> Iterator[GrpcClient]:
+    with GrpcClient(broker.grpc) as connected:
+        yield connected
+
+
+@pytest.fixture
+def topic(broker: EmbeddedBroker) -> str:
+    name = f"t-{uuid4().hex[:12]}"
+    broker.create_topic(name)
+    return name
+
+
+@pytest.mark.parametrize(
+    "handle",
+    [
+        "",
+        "x",
+        "0 1 2 3",
+        "0 9000000000000 60000 0 7 broker-a 0 0 0",
+        "-1 9000000000000 60000 0 0 broker-a 0 0 0",
+        "0 9000000000000 60000 99999999999 0 broker-a 0 0 0",
+        "0 9223372036854775807 60000 0 0 broker-a 0 0 0",
+        "0 1000 60000 0 0 broker-a 0 0 0",
+        "9" * 5_000,
+    ],
+)
+def test_a_forged_handle_is_refused(client: GrpcClient, topic: str, handle: str) -> None:
+    request = messages.AckMessageRequest()
+    request.group.name, request.topic.name = "g", topic
+    request.entries.add(message_id="m", receipt_handle=handle)
+    answer = client.call("AckMessage", request)
+    assert answer.status.code == answer.entries[0].status.code == Code.INVALID_RECEIPT_HANDLE
+    change = messages.ChangeInvisibleDurationRequest(receipt_handle=handle)
+    change.group.name, change.topic.name = "g", topic
+    assert client.call("ChangeInvisibleDuration", change).status.code == Code.INVALID_RECEIPT_HANDLE
+
+
+def test_a_handle_of_no_message_is_an_error(client: GrpcClient, topic: str) -> None:
+    far = "7 9000000000000 60000 0 0 broker-a 0 7 123456789"
+    request = messages.AckMessageRequest()
+    request.group.name, request.topic.name = "g", topic
+    request.entries.add(message_id="m", receipt_handle=far)
+    assert client.call("AckMessage", request).status.code == Code.INTERNAL_SERVER_ERROR
+    forward = messages.ForwardMessageToDeadLetterQueueRequest(receipt_handle=far)
+    forward.group.name, forward.topic.name = "g", topic
+    assert client.call("ForwardMessageToDeadLetterQueue", forward).status.code == Code.INTERNAL_SERVER_ERROR
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"tag": "a|b"}, Code.ILLEGAL_MESSAGE_TAG),
+        ({"keys": ["a\x01"]}, Code.ILLEGAL_MESSAGE_KEY),
+        ({"message_id": " "}, Code.ILLEGAL_MESSAGE_ID),
+        ({"message_group": "x" * 64}, Code.ILLEGAL_MESSAGE_GROUP),
+        ({"born_host": "a\x02KEYS\x01b"}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        ({"body": b""}, Code.MESSAGE_BODY_EMPTY),
+        ({"body": bytes((4 << 20) + 1)}, Code.MESSAGE_BODY_TOO_LARGE),
+        ({"properties": {"KEYS": "1"}}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        ({"properties": {"a": "b\x02"}}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
+        ({"properties": {str(i): "x" for i in range(129)}}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
+        ({"properties": {"a": "x" * (16 << 10)}}, Code.MESSAGE_PROPERTIES_TOO_LARGE),
+        ({"topic": "%%$"}, Code.ILLEGAL_TOPIC),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, Code.ILLEGAL_TOPIC),
+        ({"lite_topic": "lite"}, Code.ILLEGAL_LITE_TOPIC),
+        ({"kind": MessageType.TRANSACTION, "recovery_s": 3_601}, Code.BAD_REQUEST),
+    ],
+)
+def test_a_message_that_is_not_allowed(client: GrpcClient, topic: str, changes: dict[str, Any], code: Code) -> None:
+    properties = changes.pop("properties", {})
+    made = message(changes.pop("topic", topic), changes.pop("body", b"x"), **changes)
+    for name, value in properties.items():
+        made.user_properties[name] = value
+    assert client.send(made).status.code == code
+
+
+def test_a_call_without_a_client_id_and_a_request_that_is_too_large(broker: EmbeddedBroker, topic: str) -> None:
+    with GrpcClient(broker.grpc, client_id=" ") as client:
+        assert client.send(message(topic)).status.code == Code.CLIENT_ID_REQUIRED
+    with GrpcClient(broker.grpc) as client:
+        with pytest.raises(grpc.RpcError) as raised:
+            client.send(message(topic, bytes(33 << 20)))
+        assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.parametrize("name", ["UpdateOffset", "GetOffset", "QueryOffset", "SyncLiteSubscription"])
+def test_what_the_proxy_does_not_implement(client: GrpcClient, name: str) -> None:
+    with pytest.raises(grpc.RpcError) as raised:
+        client.call(name, messages.types_of(name)[0]())
+    assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_a_receive_with_wrong_times(client: GrpcClient, topic: str) -> None:
+    client.be_consumer("g", topic)
+    assert client.receive("g", topic, invisible_ms=9_999)[0] == Code.ILLEGAL_INVISIBLE_TIME
+    assert client.receive("g", topic, invisible_ms=13 * 3_600_000)[0] == Code.ILLEGAL_INVISIBLE_TIME
+    assert client.receive("g", topic, polling_ms=20_000, timeout_s=3)[0] == Code.ILLEGAL_POLLING_TIME
+    assert client.receive("g", "nowhere")[0] == Code.TOPIC_NOT_FOUND
+    assert client.receive("CID_RMQ_SYS_x", topic)[0] == Code.ILLEGAL_CONSUMER_GROUP
+
+
+def test_a_receive_waits_for_the_settings_that_follow_it(
+    broker: EmbeddedBroker, client: GrpcClient, topic: str
+) -> None:
+    broker.create_group("late", order=True)
+    client.send(message(topic))
+    with ThreadPoolExecutor(1) as pool:
+        received = pool.submit(client.receive, "late", topic)
+        time.sleep(0.02)
+        client.be_consumer("late", topic)
+        code, _, found = received.result(10)
+    assert (code, len(found)) == (Code.OK, 1)
+    assert found[0].system_properties.receipt_handle.split()[3] == "999"  # in order, as the group says
+
+
+def test_a_client_that_goes_away_gives_its_messages_back(
+    broker: EmbeddedBroker, client: GrpcClient, topic: str
+) -> None:
+    client.be_consumer("gone", topic)
+    request = messages.ReceiveMessageRequest(batch_size=8)
+    request.group.name, request.message_queue.topic.name = "gone", topic
+    messages.set_ms(request.invisible_duration, 3_600_000)
+    messages.set_ms(request.long_polling_timeout, 20_000)
+    waiting = client.begin_receive(request, 30)
+    time.sleep(0.05)
+    waiting.cancel()
+    client.send(message(topic, b"for another"))
+    with GrpcClient(broker.grpc) as other:
+        other.be_consumer("gone", topic)
+        assert [one.body for one in other.receive("gone", topic)[2]] == [b"for another"]
+
+
+def test_a_restart_serves_a_client_that_goes_on(topic: str) -> None:
+    with EmbeddedBroker(grpc=True) as broker:
+        broker.create_topic("orders")
+        with GrpcClient(broker.grpc) as client:
+            client.be_consumer("billing", "orders")
+            client.send(message("orders", b"before"))
+            address = broker.grpc
+            broker.kill()
+            broker.restart()
+            assert broker.grpc == address
+            assert [one.body for one in _until(client, "billing", "orders")] == [b"before"]
+            heartbeat = messages.HeartbeatRequest(client_type=ClientType.SIMPLE_CONSUMER)
+            heartbeat.group.name = "billing"
+            told = client.call("Heartbeat", heartbeat).status
+            assert (told.code, told.message) == (
+                Code.UNRECOGNIZED_CLIENT_TYPE,
+                "cannot find client settings for this client",
+            )
+
+
+def _until(client: GrpcClient, group: str, topic: str) -> list[Any]:
+    """The messages of the first receive that the server answers."""
+    while True:
+        try:
+            return client.receive(group, topic)[2]
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise
+
+
+def test_streams_that_are_wrong_or_not_read(broker: EmbeddedBroker, topic: str) -> None:
+    with GrpcClient(broker.grpc) as client:
+        client.open_telemetry()
+        client.tell(messages.TelemetryCommand(settings=messages.Settings()))
+        with pytest.raises(grpc.RpcError) as raised:
+            client.next_command()
+        assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    large = messages.TelemetryCommand()
+    for number in range(20_000):
+        large.settings.publishing.topics.add(name=f"{topic}-{number}")
+    with GrpcClient(broker.grpc) as client:
+        client.open_telemetry()
+        client.tell(large)
+        with pytest.raises(grpc.RpcError):
+            client.next_command()
+    clients = [GrpcClient(broker.grpc) for _ in range(50)]
+    try:
+        for one in clients:
+            one.be_consumer("many", topic)
+        assert clients[-1].receive("many", topic)[0] == Code.MESSAGE_NOT_FOUND
+    finally:
+        for one in clients:
+            one.close()
