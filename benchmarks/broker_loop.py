@@ -4,7 +4,9 @@
 
 It prints the CPU time per message: of the loop's thread, and of all threads until everything is dispatched. CPU time
 changes by about a fifth under other load, wall time by much more. A read of the socket has 1 or 16 single messages, a
-batch of 100, or four pulls.
+batch of 100, or four pulls. A read of transactions has the decisions on the half messages of the read before, each
+followed by the next half message, as 16 threads of a producer send them. After a read of pops comes one that
+acknowledges each of their messages.
 """
 
 from __future__ import annotations
@@ -17,16 +19,23 @@ import pstats
 import struct
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from gantrymq.broker.appends.wire_messages import FindSendRun
 from gantrymq.broker.server import BrokerServer
 from gantrymq.broker.sessions.consumers import build_subscription
 from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
+from gantrymq.model.receipt_handle import ReceiptHandle, parse_message_offsets, parse_start_offsets
 from gantrymq.remoting.bodies.client import ConsumerData, HeartbeatData
 from gantrymq.remoting.codes import RequestCode
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.connection import Connection
+from gantrymq.remoting.headers.pop import PopMessageResponseHeader
+from gantrymq.remoting.headers.send import SendMessageResponseHeader
 from gantrymq.remoting.message_batch import BatchedMessage, encode_batch
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.server import new_event_loop
@@ -34,13 +43,22 @@ from gantrymq.remoting.transport.tls import TlsServer
 
 BODY = bytes(1024)
 QUEUES, BATCH, PULLED, ONE_WAY = 4, 100, 32, 2
+POPS, POPS_A_READ = 800, 8
+COMMIT = 8
+END_OF_HEADER = b'"serializeTypeCurrentRPC"'  # once in each response
+AWAIT_S = 0.0002
 WARM_UP = 20
 
 
 class Nowhere(asyncio.Transport):
-    """A transport whose peer reads everything at once."""
+    """A transport whose peer reads everything at once. It keeps the data if :attr:`kept` is a list.
+
+    ``awaited`` is the number of answers that the next read needs.
+    """
 
     is_paused = False
+    kept: list[bytes] | None = None
+    awaited = 0
 
     def pause_reading(self) -> None:
         """Note that the channel has more data than it processes in one turn."""
@@ -51,10 +69,21 @@ class Nowhere(asyncio.Transport):
         self.is_paused = False
 
     def write(self, data: Any) -> None:
-        """Discard the data."""
+        """Discard or keep the data."""
+        if self.kept is not None:
+            copy = bytes(data)
+            self.kept.append(copy)
+            self.awaited -= copy.count(END_OF_HEADER)
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
-        """Discard the data."""
+        """Discard or keep the data."""
+        for data in list_of_data:
+            self.write(data)
+
+    def answers(self) -> list[RemotingCommand]:
+        """The responses since the last call."""
+        data, self.kept = b"".join(self.kept or ()), []
+        return Connection().receive(data)
 
     def get_write_buffer_size(self) -> int:
         """Return 0: nothing is buffered."""
@@ -102,13 +131,96 @@ def pull(queue_id: int, offset: int) -> bytes:
     return frame(RequestCode.PULL_MESSAGE, fields, opaque=offset)
 
 
+def end(number: int, half: SendMessageResponseHeader) -> bytes:
+    """The frame that commits the transaction of a half message."""
+    fields = {
+        **{"topic": "bench", "producerGroup": "producers", "tranStateTableOffset": str(half.queue_offset)},
+        **{"commitLogOffset": str(int(half.msg_id[-16:], 16)), "commitOrRollback": str(COMMIT)},
+        **{"fromTransactionCheck": "false", "msgId": str(half.transaction_id), "bname": "broker-a"},
+        **{"transactionId": str(half.transaction_id)},
+    }
+    return frame(RequestCode.END_TRANSACTION, fields, opaque=number, flag=ONE_WAY)
+
+
+def transactions(transport: Nowhere, count: int, together: int) -> Iterator[bytes]:
+    """Reads of ``together`` transactions: a decision on each half message that was answered, and the next one."""
+    ends = [b""] * together
+    for begin in range(0, count, together):
+        transport.awaited = together
+        yield b"".join(one + send(begin + i, is_half=True) for i, one in enumerate(ends))
+        halves = [answer.read(SendMessageResponseHeader) for answer in transport.answers()]
+        ends = [end(begin + i, half) for i, half in enumerate(halves)]
+
+
+def pop(number: int, most: int) -> bytes:
+    """The frame of a pop of all queues."""
+    fields = {
+        **{"consumerGroup": f"poppers-{most}", "topic": "bench", "queueId": "-1", "maxMsgNums": str(most)},
+        **{"invisibleTime": "60000", "pollTime": "15000", "bornTime": str(int(time.time() * 1000)), "initMode": "0"},
+        **{"order": "false", "bname": "broker-a"},
+    }
+    return frame(RequestCode.POP_MESSAGE, fields, opaque=number)
+
+
+def acks(answer: RemotingCommand, most: int) -> Iterator[bytes]:
+    """The frames that acknowledge each message of a pop."""
+    found = answer.read(PopMessageResponseHeader)
+    starts = parse_start_offsets(found.start_offset_info)
+    for queue, offsets in parse_message_offsets(found.msg_offset_info).items():
+        for offset in offsets:
+            handle = ReceiptHandle(
+                starts[queue], found.pop_time, found.invisible_time, found.revive_qid, queue.mark, "broker-a",
+                queue.queue_id, offset,
+            )  # fmt: skip
+            fields = {
+                **{"consumerGroup": f"poppers-{most}", "topic": "bench", "queueId": str(queue.queue_id)},
+                **{"extraInfo": str(handle), "offset": str(offset), "bname": "broker-a"},
+            }
+            yield frame(RequestCode.ACK_MESSAGE, fields, opaque=offset)
+
+
+def pops(transport: Nowhere, count: int, most: int) -> Iterator[bytes]:
+    """Reads of pops of up to ``most`` messages, each followed by a read of all acknowledgements."""
+    for begin in range(0, count, POPS_A_READ):
+        transport.awaited = POPS_A_READ
+        yield b"".join(pop(begin + i, most) for i in range(POPS_A_READ))
+        frames = [ack for answer in transport.answers() for ack in acks(answer, most)]
+        transport.awaited = len(frames)
+        yield b"".join(frames)
+        transport.answers()
+
+
 @dataclass
 class Work:
-    """One kind of work: ``reads`` are the data of single socket reads, each with ``messages`` messages."""
+    """One kind of work: ``reads`` are the data of single socket reads, each with ``messages`` messages on average.
+
+    Reads that depend on the answers to earlier ones are made when they are needed, from the transport.
+    """
 
     name: str
-    reads: list[bytes]
-    messages: int
+    reads: list[bytes] | Callable[[Nowhere], Iterator[bytes]]
+    messages: float
+
+
+class Reads:
+    """The reads of a work. ``spent_s`` is the CPU time that it took to make them, ``count`` their number."""
+
+    def __init__(self, work: Work, transport: Nowhere) -> None:
+        transport.kept = None if isinstance(work.reads, list) else []
+        self._reads = iter(work.reads) if isinstance(work.reads, list) else work.reads(transport)
+        self.spent_s, self.count = 0.0, 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        began = time.thread_time()
+        try:
+            data = next(self._reads)
+        finally:
+            self.spent_s += time.thread_time() - began
+        self.count += 1
+        return data
 
 
 def works(count: int) -> Iterable[Work]:
@@ -120,6 +232,9 @@ def works(count: int) -> Iterable[Work]:
             yield Work(f"{name}, {together} in a read", reads, together)
     halves = [b"".join(send(n * 16 + i, is_half=True) for i in range(16)) for n in range(count // 16)]
     yield Work("half message, 16 in a read", halves, 16)
+    for together in (1, 16):
+        reads = partial(transactions, count=count // 4 * together // 4, together=together)
+        yield Work(f"transaction, {together} in a read", reads, together)
     batch = encode_batch(BatchedMessage(0, BODY, f"UNIQ_KEY\x017F000001{n:024X}\x02".encode()) for n in range(BATCH))
     yield Work("batch of 100", [send(n, batch=batch) for n in range(count // BATCH)], BATCH)
     singles = 4 * count // QUEUES  # messages in each queue from the first four works
@@ -127,6 +242,12 @@ def works(count: int) -> Iterable[Work]:
         places = range(begin, begin + count // QUEUES // BATCH * BATCH - PULLED, PULLED)
         pulls = [b"".join(pull(queue, at) for queue in range(QUEUES)) for at in places]
         yield Work(f"pull of 32 that came {name}", pulls, QUEUES * PULLED)
+    for most in (1, 32):
+        yield Work(
+            f"pop of {most} and acks",
+            partial(pops, count=min(POPS, count // PULLED), most=most),
+            POPS_A_READ * most / 2,
+        )
 
 
 async def feed(channel: Channel, transport: Nowhere, reads: Iterable[bytes]) -> None:
@@ -137,30 +258,36 @@ async def feed(channel: Channel, transport: Nowhere, reads: Iterable[bytes]) -> 
         await asyncio.sleep(0)
         while transport.is_paused:
             await asyncio.sleep(0)
+        while transport.awaited > 0:  # an answer waits for another thread
+            await asyncio.sleep(AWAIT_S)
 
 
 async def measure(
     server: BrokerServer, channel: Channel, transport: Nowhere, work: Work, profile: cProfile.Profile | None
 ) -> None:
     """Measure one work and print a line."""
-    await feed(channel, transport, work.reads[:WARM_UP])
+    reads = Reads(work, transport)
+    await feed(channel, transport, islice(reads, WARM_UP))
+    reads.spent_s, reads.count = 0.0, 0
     loop_s, all_s = time.thread_time(), time.process_time()
     if profile is not None:
         profile.enable()
-    await feed(channel, transport, work.reads[WARM_UP:])
-    loop_s = time.thread_time() - loop_s
+    await feed(channel, transport, reads)
+    loop_s = time.thread_time() - loop_s - reads.spent_s
     if profile is not None:
         profile.disable()
     while server.store.dispatch_behind_bytes:
         await asyncio.sleep(0.001)
-    all_s = time.process_time() - all_s
-    messages = (len(work.reads) - WARM_UP) * work.messages
+    all_s = time.process_time() - all_s - reads.spent_s
+    messages = reads.count * work.messages
     print(f"{work.name:30} loop {loop_s / messages * 1e6:6.2f} µs   all {all_s / messages * 1e6:6.2f} µs", flush=True)
 
 
-async def run(count: int, path: str, profile: cProfile.Profile | None) -> None:
+async def run(count: int, path: str, only: str, profile: cProfile.Profile | None) -> None:
     """Measure all works at one broker."""
-    server = BrokerServer(path, LiveConfig(BrokerConfig(listen_port=0)))
+    # The times are for a busy machine.
+    config = BrokerConfig(listen_port=0, wait_time_in_send_queue_ms=10_000, os_page_cache_busy_timeout_ms=10_000)
+    server = BrokerServer(path, LiveConfig(config))
     await server.start()
     channel = Channel(server.dispatcher, server=TlsServer(), find_run=FindSendRun())
     transport = Nowhere()
@@ -173,6 +300,8 @@ async def run(count: int, path: str, profile: cProfile.Profile | None) -> None:
     heart_beat = HeartbeatData(client_id="c", consumer_data_set=[consumers], producer_data_set=[]).encode()
     await feed(channel, transport, [frame(RequestCode.HEART_BEAT, {}, heart_beat)])
     for work in works(count):
+        if only and not work.name.startswith((only, "send, 1")):
+            continue  # the sends fill the topic
         await measure(server, channel, transport, work, profile)
     await server.shutdown()
 
@@ -182,10 +311,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=50_000, help="messages of each work")
     parser.add_argument("--profile", action="store_true", help="what the loop did, by function (and slower)")
+    parser.add_argument("--only", default="", help="the works whose name begins so")
     options = parser.parse_args()
     profile = cProfile.Profile() if options.profile else None
     with tempfile.TemporaryDirectory() as path, asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(run(options.count, path, profile))
+        runner.run(run(options.count, path, options.only, profile))
     if profile is not None:
         pstats.Stats(profile).sort_stats("tottime").print_stats(40)
 

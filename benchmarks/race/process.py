@@ -93,6 +93,8 @@ class JavaSide:
 def serving(words: Sequence[str]) -> Iterator[Line]:
     """Run a server for the ``with`` block and yield the JSON line by which it reports that it is ready; then kill it.
 
+    The line has the id of its process, too, as ``pid``.
+
     Raises SideError if it ends before it is ready.
     """
     with (
@@ -105,7 +107,7 @@ def serving(words: Sequence[str]) -> Iterator[Line]:
             if not line:
                 said.seek(0)
                 raise _error(words, process.wait(), said.read())
-            yield json.loads(line)
+            yield json.loads(line) | {"pid": process.pid}
         finally:
             process.kill()
 

@@ -1,9 +1,10 @@
-"""Brokers under the real Java client: sends of each kind, a push consumer, and the end-to-end latency.
+"""Brokers under the real Java client: sends, transactions, push and pop, latency, and how late delayed messages are.
 
 Each side is what a user starts: a process with broker and name server, which runs from the first round to the last. The
 client is the same program in a new process for each turn. The other side is idle meanwhile. Both flush asynchronously.
 Both are warmed up alike: by one unmeasured turn, and by the first seconds of each turn (for push, by a first consumer
-that reads the whole topic).
+that reads the whole topic). Races of transactions and pops also have the CPU time of the broker's process, name server
+included: on a busy machine it says more than the rate.
 """
 
 from __future__ import annotations
@@ -18,14 +19,23 @@ from benchmarks.race.process import Line, SideError, serve_ours, serving
 from benchmarks.race.race import JAVA, OURS, Race, Row
 from benchmarks.race.track import Track
 
-_SETTINGS = {"flushDiskType": "ASYNC_FLUSH", "waitTimeMillsInSendQueue": 10_000}
+_SETTINGS = {
+    "flushDiskType": "ASYNC_FLUSH",
+    "waitTimeMillsInSendQueue": 10_000,
+    "timerWheelEnable": True,  # the default of both, which interop's cluster turns off
+}
 _BODY_SIZE = 1024
 _SECONDS, _WARM_UP_SECONDS = 10, 5
 _PUSHED = 1_000_000
 _PUSH_WITHIN_SECONDS = 300
+_POPPED = 600_000
+_POP_CLIENTS = 8
+_POP_SIZES = (1, 32)
 _RATES = (1_000, 5_000)
 _PERCENTS = (50, 99)
-_GOAL = 1.3
+_DELAYED_RATE, _DELAYED_SECONDS = 1_000, 30
+_LATENESS = ("Min", "P50", "P99", "Max")
+_GOAL, _GOAL_OF_FEATURES = 1.3, 1.0
 _TOPIC = "bench"
 _TOLERATED = 0.001
 
@@ -38,10 +48,13 @@ def races(track: Track) -> Iterator[Race]:
     yield _send(track, "async", f"broker async send {_BODY_SIZE} B")
     yield _send(track, "oneway", f"broker one-way send {_BODY_SIZE} B", goal=None)
     yield _send(track, "batch", f"broker batch of 100, {_BODY_SIZE} B")
-    yield _send(track, "transaction", f"broker transactions {_BODY_SIZE} B, 16 threads", threads=16, goal=1.0)
+    yield _transactions(track)
     yield _push(track)
+    for size in _POP_SIZES:
+        yield _pop(track, size)
     for rate in _RATES:
         yield _latency(track, rate)
+    yield _delayed(track)
 
 
 class Brokers:
@@ -49,7 +62,7 @@ class Brokers:
 
     def __init__(self, track: Track) -> None:
         self._track = track
-        self._namesrv: dict[str, str] = {}
+        self._served: dict[str, Line] = {}
 
     @contextmanager
     def __call__(self, folder: Path, **first: Any) -> Iterator[None]:
@@ -60,7 +73,7 @@ class Brokers:
         }
         with ExitStack() as stack:
             for side, words in commands.items():
-                self._namesrv[side] = stack.enter_context(serving(words))["namesrv"]
+                self._served[side] = stack.enter_context(serving(words))
             for side in commands:
                 self.load(side, **first)
             yield
@@ -70,7 +83,10 @@ class Brokers:
 
         Raises SideError if more than one message in a thousand failed. One-way messages may be lost and do not count.
         """
-        line = self._track.other.load(self._namesrv[side], topic=topic, size=_BODY_SIZE, **options)
+        served = self._served[side]
+        line = self._track.other.load(
+            served["namesrv"], topic=topic, size=_BODY_SIZE, broker_pid=served["pid"], **options
+        )
         if line["mode"] != "oneway" and line["failed"] > _TOLERATED * line["messages"]:
             raise SideError(f"{line['failed']} messages failed at {side}, the first by {line.get('failure')}")
         return line
@@ -88,8 +104,25 @@ def _send(track: Track, mode: str, name: str, *, threads: int = 4, goal: float |
     def turn(brokers: Brokers, side: str) -> Line:
         return brokers.load(side, **work)
 
-    note = {"oneway": "stored", "transaction": "committed"}.get(mode, "acknowledged")
+    note = {"oneway": "stored"}.get(mode, "acknowledged")
     return _race(track, [Row(name, "rate", "messages/s", goal, note=note)], work, turn)
+
+
+def _transactions(track: Track) -> Race:
+    work: dict[str, Any] = {"mode": "transaction", "threads": 16, **_times(track)}
+
+    def turn(brokers: Brokers, side: str) -> Line:
+        return brokers.load(side, **work)
+
+    return _race(track, _with_cpu_time(f"broker transactions {_BODY_SIZE} B, 16 threads", "committed"), work, turn)
+
+
+def _with_cpu_time(name: str, note: str) -> list[Row]:
+    """The rate of a race, and the CPU time of the broker's process a message."""
+    return [
+        Row(name, "rate", "messages/s", _GOAL_OF_FEATURES, note=note),
+        Row(f"{name}: CPU", "cpuMicros", "µs/message", less_is_better=True, note="user and system, of the broker"),
+    ]
 
 
 def _push(track: Track) -> Race:
@@ -106,6 +139,38 @@ def _push(track: Track) -> Race:
     return _race(
         track, [Row(f"broker push consume {_BODY_SIZE} B", "rate", "messages/s", _GOAL, note=note)], filling, turn
     )
+
+
+def _pop(track: Track, size: int) -> Race:
+    filling = {"mode": "batch", "count": track.amount(_POPPED), "seconds": _PUSH_WITHIN_SECONDS}
+    work: dict[str, Any] = {"mode": "pop", "threads": _POP_CLIENTS, "batch": size, **_times(track)}
+
+    def turn(brokers: Brokers, side: str) -> Line:
+        return brokers.load(side, **work)
+
+    note = "popped, and acknowledged one by one"
+    name = f"broker pop of {size}, {_BODY_SIZE} B, {_POP_CLIENTS} clients"
+    return _race(track, _with_cpu_time(name, note), filling, turn)
+
+
+def _delayed(track: Track) -> Race:
+    work: dict[str, Any] = {"mode": "delayed", "rate": _DELAYED_RATE, "seconds": track.seconds(_DELAYED_SECONDS)}
+    topics = (f"{_TOPIC}-{number}" for number in count())
+
+    def turn(brokers: Brokers, side: str) -> Line:
+        line = brokers.load(side, **{**work, "topic": next(topics)})
+        early = min(line["levelMin"], line["timerMin"])
+        if side == OURS and early < 0:
+            raise SideError(f"a delayed message came {-early} ms early from {side}")
+        return line
+
+    note = f"lateness to the listener, beside {_DELAYED_RATE:,} plain messages a second"
+    rows = [
+        Row(f"broker {what}: {figure.lower()}", f"{kind}{figure}", "ms", less_is_better=True, note=note)
+        for kind, what in (("level", "delay levels"), ("timer", "timers"))
+        for figure in _LATENESS
+    ]
+    return _race(track, rows, {**work, "seconds": 1}, turn)
 
 
 def _latency(track: Track, rate: int) -> Race:

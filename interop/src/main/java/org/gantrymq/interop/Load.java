@@ -23,10 +23,10 @@ import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
  * Runs the real client at full speed for a number of seconds or messages, in one mode (sync, async, oneway, batch,
- * transaction, push), or at a fixed rate (latency), and prints one line. The warm-up, in seconds, is the same work before the
- * measurement; for push it is a first consumer that reads everything. One-way messages, of which every 256th is sent
- * synchronously, and messages of transactions, which are committed at once, count when they are in their queues; all
- * others when they are acknowledged.
+ * transaction, push, pop), or at a fixed rate (latency, delayed), and prints one line. The warm-up, in seconds, is the same
+ * work before the measurement; for push it is a first consumer that reads everything. One-way messages, of which every
+ * 256th is sent synchronously, and messages of transactions, which are committed at once, count when they are in their
+ * queues; all others when they are acknowledged. With the broker's process id the line has its CPU time a message.
  *
  * <p>The keys of acknowledged messages are written to a file at once, so that a test that kills the broker can compare.
  */
@@ -44,7 +44,8 @@ final class Load implements Command {
     @Override
     public String usage() {
         return "--namesrv ADDRESS --topic NAME --mode WAY [--threads COUNT] [--seconds COUNT]"
-            + " [--warm-up COUNT] [--size BYTES] [--count COUNT] [--rate COUNT] [--acks FILE]";
+            + " [--warm-up COUNT] [--size BYTES] [--count COUNT] [--rate COUNT] [--acks FILE]"
+            + " [--batch COUNT] [--broker-pid PID]";
     }
 
     @Override
@@ -58,6 +59,14 @@ final class Load implements Command {
             out.line(LoadLatency.run(options));
             return 0;
         }
+        if ("pop".equals(mode)) {
+            out.line(LoadPop.run(options));
+            return 0;
+        }
+        if ("delayed".equals(mode)) {
+            out.line(LoadDelayed.run(options));
+            return 0;
+        }
         DefaultMQProducer producer = producer(mode, "load-" + System.nanoTime());
         producer.setNamesrvAddr(options.text("namesrv"));
         producer.setRetryTimesWhenSendFailed(0);
@@ -68,13 +77,15 @@ final class Load implements Command {
             Count start = isCountedInQueues(options) ? there(producer, options) : counted(producer, options, 0);
             long warm = work(producer, options, acks, options.integer("warm-up", 0));
             Count before = counted(producer, options, start.messages + warm);
+            double cpu = BrokerCpu.micros(options);
             long begin = System.nanoTime();
             long sent = work(producer, options, acks, options.integer("seconds", 5));
             Count after = counted(producer, options, before.messages + sent);
             long messages = after.messages - before.messages;
             double seconds = (after.nanos - begin) / 1e9;
+            cpu = (BrokerCpu.micros(options) - cpu) / Math.max(messages, 1);
             out.line(Map.of("mode", mode, "messages", messages, "seconds", seconds, "rate", messages / seconds,
-                "failed", failed.get() + sent - messages, "failure", failure.get()));
+                "cpuMicros", cpu, "failed", failed.get() + sent - messages, "failure", failure.get()));
         }
         producer.shutdown();
         return 0;

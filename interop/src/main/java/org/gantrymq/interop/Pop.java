@@ -41,11 +41,7 @@ final class Pop implements Command {
 
     @Override
     public int run(Options options, JsonLines out) throws Exception {
-        ClientConfig config = new ClientConfig();
-        config.setNamesrvAddr(options.text("namesrv"));
-        MQClientAPIExt client = new MQClientAPIExt(config, new NettyClientConfig(), new ClientRemotingProcessor(null), null);
-        client.updateNameServerAddressList();
-        client.start();
+        MQClientAPIExt client = client(options.text("namesrv"));
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String text = lines.readLine(); text != null; text = lines.readLine()) {
             Map<String, Object> line = new LinkedHashMap<>();
@@ -62,10 +58,21 @@ final class Pop implements Command {
         return 0;
     }
 
+    /** A started client with connections of its own. */
+    static MQClientAPIExt client(String namesrv) {
+        ClientConfig config = new ClientConfig();
+        config.setNamesrvAddr(namesrv);
+        MQClientAPIExt client = new MQClientAPIExt(config, new NettyClientConfig(), new ClientRemotingProcessor(null), null);
+        client.updateNameServerAddressList();
+        client.start();
+        return client;
+    }
+
     private static void call(MQClientAPIExt client, JSONObject asked, Map<String, Object> line) throws Exception {
         switch (asked.getString("do")) {
             case "pop" -> pop(client, asked, line);
-            case "ack" -> status(client.ackMessageAsync(asked.getString("broker"), ack(asked), TIMEOUT_MS)
+            case "ack" -> status(client.ackMessageAsync(asked.getString("broker"),
+                ack(asked.getString("topic"), asked.getString("group"), asked.getString("handle")), TIMEOUT_MS)
                 .get(TIMEOUT_MS, TimeUnit.MILLISECONDS), line);
             case "batchAck" -> status(client.batchAckMessageAsync(asked.getString("broker"), asked.getString("topic"),
                 asked.getString("group"), asked.getList("handles", String.class), TIMEOUT_MS)
@@ -111,12 +118,12 @@ final class Pop implements Command {
         line.put("messages", messages);
     }
 
-    private static AckMessageRequestHeader ack(JSONObject asked) {
-        String handle = asked.getString("handle");
+    /** The acknowledgement of the message with a receipt handle, which {@code group} has popped from {@code topic}. */
+    static AckMessageRequestHeader ack(String topic, String group, String handle) {
         String[] parts = ExtraInfoUtil.split(handle);
         AckMessageRequestHeader header = new AckMessageRequestHeader();
-        header.setConsumerGroup(asked.getString("group"));
-        header.setTopic(ExtraInfoUtil.getRealTopic(parts, asked.getString("topic"), asked.getString("group")));
+        header.setConsumerGroup(group);
+        header.setTopic(ExtraInfoUtil.getRealTopic(parts, topic, group));
         header.setQueueId(ExtraInfoUtil.getQueueId(parts));
         header.setOffset(ExtraInfoUtil.getQueueOffset(parts));
         header.setExtraInfo(handle);
