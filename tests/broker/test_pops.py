@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from broker_cases import BrokerCase, StartBroker, messages_of
 
-from gantrymq.broker import names
+from gantrymq.broker import answers, names
 from gantrymq.broker.pop import long_polling
 from gantrymq.broker.pop.buffer import PoppedQueue
 from gantrymq.clock import ManualClock
@@ -52,6 +52,7 @@ from gantrymq.remoting.headers.pop import (
     PopMessageResponseHeader,
 )
 from gantrymq.remoting.headers.topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
+from gantrymq.store.message_store import MessageStore
 
 pytestmark = pytest.mark.asyncio
 
@@ -204,6 +205,23 @@ async def test_a_popped_message_is_invisible_and_comes_back(pops: Pops) -> None:
     assert parse_receipt_handle(handle).mark == "1"
     assert message.properties["1ST_POP_TIME"] == str(NOW_MS)
     assert message.properties["ORIGIN_GROUP"] == "G"
+
+
+async def test_only_a_pop_that_finds_nothing_waits_for_the_dispatcher(
+    pops: Pops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pops.send(b"a", b"b")
+    monkeypatch.setattr(answers, "_MOST_S", 3600)
+    monkeypatch.setattr(MessageStore, "dispatched_offset", property(lambda store: 0))
+    monkeypatch.setattr(MessageStore, "dispatch_behind_bytes", property(lambda store: 1))
+    assert bodies(await asyncio.wait_for(pops.pop(), 10)) == [b"a", b"b"]
+    empty, new = asyncio.ensure_future(pops.pop()), asyncio.ensure_future(pops.pop(consumer_group="new", init_mode=1))
+    await asyncio.sleep(0.02)
+    assert not empty.done()
+    assert not new.done()
+    monkeypatch.undo()
+    assert await empty == []
+    assert bodies(await new) == [b"a", b"b"]
 
 
 async def test_an_acknowledged_message_does_not_come_back(pops: Pops) -> None:

@@ -39,6 +39,24 @@ class DispatchCatchUp:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
+        self._waiting: list[tuple[int, float, Callable[[], None]]] = []  # end of the log, deadline, callback
+
+    def then(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once all that is in the log now is in its queues. All callbacks share one timer."""
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_later(_LOOK_EVERY_S, self._look)
+        self._waiting.append((self._store.max_phy_offset, loop.time() + _MOST_S, callback))
+
+    def _look(self) -> None:
+        loop, dispatched, waiting = asyncio.get_running_loop(), self._store.dispatched_offset, self._waiting
+        now = loop.time()
+        self._waiting = [one for one in waiting if one[0] > dispatched and now < one[1]]
+        if self._waiting:
+            loop.call_later(_LOOK_EVERY_S, self._look)
+        for wanted, deadline, callback in waiting:
+            if wanted <= dispatched or now >= deadline:
+                loop.call_soon(callback)
 
     def before(self, processor: Processor) -> Processor:
         """A processor that calls ``processor`` once all that is in the log at the request is in its queues."""

@@ -4,6 +4,11 @@ A pop goes through its queues in slices of the event loop, because a topic may h
 messages of a queue once their checkpoint is in the log. There are no locks: the offset of the next pop is known as soon
 as the messages are found. A pop that finds nothing waits, see :mod:`gantrymq.broker.pop.long_polling`.
 
+The obvious way to find what was acknowledged to a producer before is to let each pop wait for the dispatcher. But each
+pop and each acknowledgement puts a record, so the dispatcher is nearly always behind, and a pop would take milliseconds
+and several wake-ups. So a pop takes what is in its queues. It waits for the dispatcher only if it would be answered
+without a message, or if its group is new and begins at the end of the queues.
+
 Source: PopMessageProcessor.
 """
 
@@ -17,7 +22,7 @@ from typing import cast
 
 from gantrymq.broker import names
 from gantrymq.broker.acl.access_control import AccessControl
-from gantrymq.broker.answers import Recheck, answer_waiting
+from gantrymq.broker.answers import DispatchCatchUp, Recheck, answer_waiting
 from gantrymq.broker.hot_queue import begins_in_memory
 from gantrymq.broker.metrics.meter import BrokerMeter
 from gantrymq.broker.pop.buffer import PopBuffer, PoppedQueue
@@ -77,7 +82,10 @@ _NO_MATCH = (
 
 @dataclass(slots=True)
 class _Run:
-    """A pop on its way through the queues. ``rest`` counts the messages that it left."""
+    """A pop on its way through the queues. ``rest`` counts the messages that it left.
+
+    ``is_second`` is the second look of a pop, after the dispatcher has caught up.
+    """
 
     channel: Channel
     request: RemotingCommand
@@ -89,6 +97,7 @@ class _Run:
     pop_time_ms: int
     filter: PopFilter
     priority_factor: int  # the chance in percent that this pop takes high priorities first
+    is_second: bool
     pieces: list[memoryview] = field(default_factory=list)
     size_bytes: int = 0
     count: int = 0
@@ -125,17 +134,49 @@ class PopMessageProcessor:
         orders: ConsumerOrderInfo,
         polling: PopLongPolling,
         meter: BrokerMeter,
+        caught_up: DispatchCatchUp,
     ) -> None:
         self._config, self._clock, self._store, self._topics, self._meter = config, clock, store, topics, meter
         self._offsets, self._stats, self._store_stats, self._access = offsets, stats, store_stats, access
         self._checks, self._revive, self._buffer = checks, revive, buffer
         self._inflight, self._orders, self._polling = inflight, orders, polling
+        self._caught_up = caught_up
         self._puller, self._turns, self._pops = MessagePuller(store.lookup), FairTurns(), 0
 
     def pop(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer a pop, now or later."""
         asked = request.read(PopMessageRequestHeader)
-        return self._begin(channel, request, asked, None, wait_until(asked, self._clock))
+        deadline_ms = wait_until(asked, self._clock)
+        if asked.init_mode != _MIN and self._store.dispatch_behind_bytes and self._is_new(asked):
+            self._look_later(channel, request, asked, None, deadline_ms)
+            return None
+        return self._begin(channel, request, asked, None, deadline_ms)
+
+    def _is_new(self, asked: PopMessageRequestHeader) -> bool:
+        """Whether the group has no offset of the queue, or of the first one, yet."""
+        return self._offsets.query(asked.consumer_group, asked.topic, max(asked.queue_id, 0)) < 0
+
+    def _look_later(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        asked: PopMessageRequestHeader,
+        recheck: Recheck | None,
+        deadline_ms: int,
+    ) -> None:
+        """Begin the pop again once the dispatcher has caught up."""
+        size_bytes = request.content_bytes
+        if recheck is None and self._access is not None:
+            recheck = self._access.recheck(channel, request)
+        answer = partial(self._begin, channel, request, asked, recheck, deadline_ms, is_second=True)
+
+        def resume() -> None:
+            channel.end_answer(size_bytes)
+            if not channel.is_closed:
+                answer_waiting(channel, request, recheck, answer)
+
+        channel.begin_answer(size_bytes)
+        self._caught_up.then(resume)
 
     def _begin(
         self,
@@ -144,6 +185,8 @@ class PopMessageProcessor:
         asked: PopMessageRequestHeader,
         recheck: Recheck | None,
         deadline_ms: int,
+        *,
+        is_second: bool = False,
     ) -> RemotingCommand | None:
         try:
             topic, group, found = self._check(channel, asked)
@@ -161,6 +204,7 @@ class PopMessageProcessor:
             pop_time_ms=self._clock.now_ms(),
             filter=found,
             priority_factor=0 if asked.order else priority_factor(topic.attributes, group.attributes),
+            is_second=is_second,
         )
         self._turns.work_through(self._walk(run, topic))
         return None
@@ -416,6 +460,9 @@ class PopMessageProcessor:
     def _wait(self, run: _Run) -> bool:
         """Let the pop wait. Returns False if it was answered."""
         asked, channel, request = run.asked, run.channel, run.request
+        if asked.poll_time <= 0 and not run.is_second and self._store.dispatch_behind_bytes:
+            self._look_later(channel, request, asked, run.recheck, run.deadline_ms)
+            return True
         if run.recheck is None and self._access is not None:
             run.recheck = self._access.recheck(channel, request)
         answer = partial(self._begin, channel, request, asked, run.recheck, run.deadline_ms)

@@ -444,6 +444,7 @@ def _messages(context: BrokerContext, sends: SendMessageProcessor) -> dict[int, 
 
 def _pops(context: BrokerContext) -> dict[int, Route]:
     pop, waiting = context.pop, context.pop.waiting
+    caught_up = DispatchCatchUp(context.store)  # a pop finds what was acknowledged to a producer before
     pops = PopMessageProcessor(
         context.config,
         context.clock,
@@ -460,6 +461,7 @@ def _pops(context: BrokerContext) -> dict[int, Route]:
         pop.orders,
         waiting.pops,
         context.meter,
+        caught_up,
     )
     acks = AckMessageProcessor(
         context.config,
@@ -498,10 +500,9 @@ def _pops(context: BrokerContext) -> dict[int, Route]:
         context.meter,
     )
     queue = ("topic",)
-    caught_up = DispatchCatchUp(context.store)  # a pop finds what was acknowledged to a producer before
     return {
         RequestCode.PEEK_MESSAGE: Route(caught_up.before(peeks.peek), consume(PeekMessageRequestHeader, topics=queue)),
-        RequestCode.POP_MESSAGE: Route(caught_up.before(pops.pop), consume(PopMessageRequestHeader, topics=queue)),
+        RequestCode.POP_MESSAGE: Route(pops.pop, consume(PopMessageRequestHeader, topics=queue)),
         RequestCode.ACK_MESSAGE: Route(acks.ack, popped(AckMessageRequestHeader)),
         RequestCode.BATCH_ACK_MESSAGE: Route(acks.batch_ack, BATCH_ACK_MESSAGE),
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME: Route(acks.change, popped(ChangeInvisibleTimeRequestHeader)),
