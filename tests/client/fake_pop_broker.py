@@ -70,6 +70,7 @@ class FakePopBroker:
         self.asked: list[CommandHeader] = []
         self.has_always = False
         self.answer_pop: Callable[[RemotingCommand], RemotingCommand | None] | None = None
+        self.start_offsets = ""  # replaces startOffsetInfo: queue 0 from the first message on, its retry queue from 0
         self.topics = {"T"}
         self.assigned: list[MessageQueueAssignment] | None = [
             MessageQueueAssignment(message_queue=MessageQueue("T", "broker-a", -1), mode="POP")
@@ -156,12 +157,13 @@ class FakePopBroker:
     def found(self, request: RemotingCommand, messages: list[StoredMessage], **info: Any) -> RemotingCommand:
         """The answer with these messages."""
         asked = request.read(PopMessageRequestHeader)
+        starts = f"0 0 {messages[0].queue_offset};1 0 0" if messages else None
         header = PopMessageResponseHeader(
             pop_time=POP_TIME_MS,
             invisible_time=asked.invisible_time,
             revive_qid=3,
             rest_num=0,
-            **{"start_offset_info": f"0 0 {messages[0].queue_offset};1 0 0" if messages else None, **info},
+            **{"start_offset_info": self.start_offsets or starts, **info},
         )
         body = b"".join(encode_record(one, one.topic.encode(), encode_properties(one.properties)) for one in messages)
         return request.response(ResponseCode.SUCCESS, header=header, body=body)

@@ -11,9 +11,12 @@ import pytest
 from fake_pop_broker import FakePopBroker, popped
 
 from gantrymq import AsyncPushConsumer, ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, ConsumeFromWhere
+from gantrymq.client.consumer.pop_calls import PopTarget
+from gantrymq.client.consumer.popping import Popper
 from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.clock import ManualClock
 from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.client import MessageQueueAssignment
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.headers.pop import (
     AckMessageRequestHeader,
@@ -64,18 +67,20 @@ async def test_popped_messages_reach_the_listener_and_are_acknowledged() -> None
 
 async def test_failed_messages_are_hidden_by_the_delay_of_their_level() -> None:
     async def listen(messages: Sequence[ReceivedMessage], context: ConsumeConcurrentlyContext) -> None:
-        levels = {1: 0, 2: 0, 3: 2, 4: 99, 5: -1}
+        levels = {1: 0, 2: 0, 3: 2, 4: 99, 5: -1, 6: 0}
         context.delay_level_when_next_consume = levels[messages[0].queue_offset]
         raise ValueError("as a listener may")
 
     async with consuming(listen) as (fake, _):
         fake.arrive(popped(1), popped(2, reconsume_times=3), popped(3), popped(4), popped(5))
-        changes = await fake.asked_for(ChangeInvisibleTimeRequestHeader, 4)
+        fake.arrive(popped(6, reconsume_times=-99))  # any producer can send it
+        changes = await fake.asked_for(ChangeInvisibleTimeRequestHeader, 5)
         assert sorted((one.offset, one.invisible_time) for one in changes) == [
             (1, 10_000),
             (2, 120_000),
             (3, 60_000),
             (4, 7_200_000),
+            (6, 10_000),
         ]
         [ack] = await fake.asked_for(AckMessageRequestHeader, 1)
         [dead] = fake.of(ConsumerSendMsgBackRequestHeader)
@@ -159,3 +164,35 @@ async def test_a_failing_pop_is_repeated() -> None:
         fake.arrive(popped(1))
         await fake.asked_for(AckMessageRequestHeader, 1)
         assert {asked.init_mode for asked in fake.of(PopMessageRequestHeader)} == {0}
+
+
+async def test_queues_of_a_topic_that_was_not_asked_for_are_not_popped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a subscription the pops would follow each other without a pause."""
+
+    async def listen(messages: Sequence[ReceivedMessage], context: ConsumeConcurrentlyContext) -> None: ...
+
+    looks = 0
+
+    async def has_messages(popper: Popper, target: PopTarget) -> bool:
+        nonlocal looks
+        looks += 1
+        return await look(popper, target)
+
+    look = Popper.has_messages
+    monkeypatch.setattr(Popper, "has_messages", has_messages)
+    async with consuming(listen) as (fake, consumer):
+        other = MessageQueue("X", "broker-a", -1)
+        fake.assigned = [MessageQueueAssignment(message_queue=one, mode="POP") for one in (other, ALL_QUEUES)]
+        for count in range(1, 4):
+            consumer.resume()  # divides again
+            while len(fake.assignments) <= count:
+                await asyncio.sleep(0.001)
+        assert consumer.assignment() == [ALL_QUEUES]
+        await fake.asked_for(PopMessageRequestHeader, 1)
+        looks = 0
+        consumer.unsubscribe("T")
+        fake.arrive(popped(1))
+        for _ in range(500):
+            await asyncio.sleep(0)
+        assert looks < 5
+        assert {asked.topic for asked in fake.of(PopMessageRequestHeader)} == {"T"}

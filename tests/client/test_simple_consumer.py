@@ -63,8 +63,9 @@ async def test_a_message_is_received_and_acknowledged_by_its_handle() -> None:
 
 async def test_a_message_of_the_retry_topic_has_its_own_handle() -> None:
     """The broker writes it into the message, which it shows under the topic itself; or shows the retry topic."""
-    handle = f"3 {POP_TIME_MS} 9000 3 2 broker-a 0 4"
+    handle = f"3 {POP_TIME_MS} 60000 3 2 broker-a 0 4"
     async with consuming() as (fake, consumer):
+        fake.start_offsets = "0 0 4;1 0 0;2 0 3"
         fake.arrive(popped(4, reconsume_times=1, POP_CK=handle, TAGS="a"), popped(6, topic="%RETRY%G_T"))
         first, second = await consumer.receive()
         assert (first.receipt_handle, first.topic, first.reconsume_times) == (handle, "T", 1)
@@ -73,6 +74,24 @@ async def test_a_message_of_the_retry_topic_has_its_own_handle() -> None:
         await consumer.ack(first)
         await consumer.ack(second)
         assert [ack.topic for ack in fake.of(AckMessageRequestHeader)] == ["%RETRY%G+T", "%RETRY%G_T"]
+
+
+FORGED = ["garbage", "0 1 2 3 0 broker-x 0 9", f"5 {POP_TIME_MS} 60000 3 1 broker-a 0 5", "x" * 3000]
+
+
+@pytest.mark.parametrize("forged", FORGED)
+@pytest.mark.parametrize("mark", ["0", "1"])
+async def test_a_handle_that_a_producer_wrote_is_ignored(forged: str, mark: str) -> None:
+    """A batch may have messages with POP_CK. The message is in the queue that the answer's offsets name."""
+    async with consuming() as (fake, consumer):
+        found, info = [popped(5, POP_CK=forged), popped(7)], {"start_offset_info": "0 0 4;1 0 3"}
+        offsets = "0 0 5,7;1 0 9" if mark == "0" else "0 0 7;1 0 5"
+        fake.answer_pop = lambda request: fake.found(request, found, msg_offset_info=offsets, **info)
+        forged_one, other = await consumer.receive()
+        start = {"0": 4, "1": 3}[mark]
+        assert forged_one.receipt_handle == f"{start} {POP_TIME_MS} 60000 3 {mark} broker-a 0 5"
+        assert other.receipt_handle == f"4 {POP_TIME_MS} 60000 3 0 broker-a 0 7"
+        assert forged_one.properties == {}
 
 
 async def test_another_invisible_time_gives_another_handle() -> None:
@@ -233,8 +252,9 @@ async def test_an_iteration_ends_with_its_consumer() -> None:
             if len(got) == 3:
                 await consumer.close()
         assert got == [0, 1, 2]
-        with pytest.raises(MQClientError, match="closed"):
-            await consumer.receive()
+        for call in (consumer.receive(), consumer.ack(message), consumer.change_invisible_duration(message, 1000)):
+            with pytest.raises(MQClientError, match="closed"):
+                await call
     async with consuming() as (fake, consumer):
         waiting = asyncio.ensure_future(anext(aiter(consumer)))
         await fake.asked_for(NotificationRequestHeader, 1)
@@ -266,11 +286,46 @@ async def test_what_an_interrupted_caller_got_comes_next() -> None:
         assert await consumer.receive(timeout_ms=0) == []  # it is visible to all again
 
 
+async def test_a_receive_that_is_cancelled_in_its_pop_loses_no_message() -> None:
+    async with consuming() as (fake, consumer):
+        fake.arrive(popped(1), popped(2))
+        receiving = asyncio.ensure_future(consumer.receive())
+
+        def cancel(request: RemotingCommand) -> None:  # and then the broker answers with the messages
+            receiving.cancel()
+
+        fake.answer_pop = cancel
+        with pytest.raises(asyncio.CancelledError):
+            await receiving
+        fake.answer_pop = None
+        assert [message.queue_offset for message in await consumer.receive()] == [1, 2]
+
+
+@pytest.mark.parametrize("is_closed_by_hand", [True, False])
+async def test_an_iteration_that_ends_early_loses_no_message(is_closed_by_hand: bool) -> None:
+    async with consuming() as (fake, consumer):
+        fake.arrive(popped(1), popped(2), popped(3))
+        if is_closed_by_hand:
+            messages = consumer.messages()
+            assert (await anext(messages)).queue_offset == 1
+            await messages.aclose()  # type: ignore[attr-defined]
+        else:
+            async for message in consumer:
+                assert message.queue_offset == 1
+                break
+        assert [message.queue_offset for message in await consumer.receive()] == [2, 3]
+
+
 async def test_wrong_use_is_named() -> None:
     async with consuming() as (_, consumer):
         message = ReceivedMessage(**{name: getattr(popped(1), name) for name in popped(1).__dataclass_fields__})
-        with pytest.raises(MQClientError, match="no receipt handle"):
-            await consumer.ack(message)
+        for handle in ("", 5, None, b"x"):
+            message.receipt_handle = handle  # type: ignore[assignment]
+            with pytest.raises(MQClientError, match="no receipt handle"):
+                await consumer.ack(message)
+        for other in (None, 5, "x", popped(1)):
+            with pytest.raises(MQClientError, match=r"message=.* is not allowed"):
+                await consumer.change_invisible_duration(other, 1000)  # type: ignore[arg-type]
         for wrong in ({"max_messages": 33}, {"max_messages": 0}, {"invisible_ms": 0}, {"invisible_ms": 43_200_001}):
             with pytest.raises(MQClientError, match=f"{next(iter(wrong))}=.* is not allowed"):
                 await consumer.receive(**wrong)
@@ -290,6 +345,9 @@ async def test_the_blocking_consumer_receives_and_iterates() -> None:
             consumer.change_invisible_duration(first, 1000)
             consumer.ack(first)
             got = [first.queue_offset]
+            for message in consumer:
+                got.append(message.queue_offset)
+                break
             for message in consumer:
                 got.append(message.queue_offset)
                 if len(got) == 3:

@@ -1,7 +1,8 @@
 """A store changes hands after a SIGKILL while every kind of message waits in it.
 
 The real client prepares delays, timers, transactions, retries and pops at one broker. The broker is killed, and the
-other implementation takes the store. Every delivery is compared with the time at which it was due.
+other implementation takes the store. Every delivery is compared with the time at which it was due, and every repeated
+one with the time of a kill: only what was delivered since the last save of the progress may be repeated.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +49,35 @@ SETTINGS: dict[str, Setting] = {
     "transactionCheckMax": 10_000,  # checks that come before the producer has started are not its last ones
 }
 CHECKING: dict[str, Setting] = SETTINGS | {"transactionCheckInterval": 1_000}
+# How often both implementations save the progress of a kind; a kill repeats the deliveries since the last save:
+# - delays, and retries, which are delays: delayOffset.json, flushDelayOffsetInterval 10 s
+# - timers: timercheck, timerFlushIntervalMs 1 s, with the read time of the last slot (1 s) whose deliveries are durable
+#   (flushIntervalCommitLog 500 ms)
+# - pops: the revive offset in consumerOffset.json, flushConsumerOffsetInterval 500 ms above, after a flush of the log
+# A commit whose op message is not written yet is repeated by the next check of the real broker: transactionOpBatch-
+# Interval and transactionCheckInterval above. Ours repeats none. What was decided before the kill has its op message.
+SAVED_EVERY_MS = {"D": 10_000, "%RETRY%R-group": 10_000, "W": 2_500, "%RETRY%G_P": 1_000}
+CHECKED_EVERY_MS = 1_200
+BUSY_MS = 4_000  # all of these work late on a machine with other work to do
+PASSING_MS = 10_000  # the broker in the middle delivers what is due in this time
 
 
 @dataclass
 class Prepared:
-    """What waits in the store: the pops by their bodies, and when the retries were asked for."""
+    """When each kind that waits in the store is due, by the bodies. The timed messages were sent before ``sent_ms``."""
 
+    sent_ms: int
     acked: set[str]
     pops_due_ms: dict[str, int]
     retries_due_ms: dict[str, int]
+
+    def due_before(self, time_ms: int) -> dict[str, set[str]]:
+        """The bodies by topic of what is due for sure before a time."""
+        timed: dict[str, set[str]] = {"D": set(), "W": set()}
+        for line in timed_messages():
+            if self.sent_ms + delay_of(line) < time_ms:
+                timed[line["topic"]].add(line["body"])
+        return timed | {"%RETRY%R-group": {key for key, due_ms in self.retries_due_ms.items() if due_ms < time_ms}}
 
 
 def transactions() -> list[tuple[str, str, str, str]]:
@@ -69,6 +91,10 @@ def timed_messages() -> list[Line]:
     delays = [{"topic": "D", "body": str(n), "delayLevel": 2 + n % 4} for n in range(COUNT)]
     timers = [{"topic": "W", "body": str(n), "delayMs": 2_000 + n * 1_000} for n in range(COUNT)]
     return delays + timers
+
+
+def delay_of(line: Line) -> int:
+    return line["delayMs"] if "delayMs" in line else DELAY_LEVELS_MS[line["delayLevel"]]  # type: ignore[no-any-return]
 
 
 def messages() -> list[Line]:
@@ -127,7 +153,11 @@ def prepare(folder: Path, cluster: JavaCluster, client: JavaPops) -> Prepared:
         assert {one["status"] for one in producer.sent} == {"SEND_OK"}
     acked, pops_due_ms = pop_some(client)
     send(folder, cluster.namesrv, timed_messages())  # late, so that most of them wait when the broker is killed
-    return Prepared(acked, pops_due_ms, fail_once(cluster))
+    return Prepared(now_ms(), acked, pops_due_ms, fail_once(cluster))
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def delivered(namesrv: str, topic: str, wanted: set[str]) -> list[StoredMessage]:
@@ -146,25 +176,71 @@ def delivered(namesrv: str, topic: str, wanted: set[str]) -> list[StoredMessage]
     raise AssertionError(f"{topic}: never delivered: {sorted(missing)}")
 
 
-def check_delays(namesrv: str) -> None:
-    for message in delivered(namesrv, "D", {str(n) for n in range(COUNT)}):
-        delay_ms = DELAY_LEVELS_MS[2 + int(message.body) % 4]
-        assert message.store_timestamp_ms >= message.born_timestamp_ms + delay_ms, "an early delay"
+@dataclass
+class Kill:
+    """The times in milliseconds before and after a SIGKILL."""
+
+    before_ms: int
+    after_ms: int
 
 
-def check_timers(namesrv: str) -> None:
-    for message in delivered(namesrv, "W", {str(n) for n in range(COUNT)}):
-        delay_ms = 2_000 + int(message.body) * 1_000
-        assert message.store_timestamp_ms >= message.born_timestamp_ms + delay_ms, "an early timer"
+def kill(broker: Any) -> Kill:
+    before_ms = now_ms()
+    broker.kill()
+    return Kill(before_ms, now_ms())
 
 
-def check_transactions(namesrv: str, producer: JavaProducer) -> None:
-    unanswered = {body for _, body, state, _ in transactions() if state == UNKNOW}
+def check_timed(found: list[StoredMessage]) -> None:
+    due_in_ms = {(line["topic"], line["body"]): delay_of(line) for line in timed_messages()}
+    for message in found:
+        delay_ms = due_in_ms[message.topic, message.body.decode()]
+        assert message.store_timestamp_ms >= message.born_timestamp_ms + delay_ms, f"{message.topic}: an early message"
+
+
+def copies_of(found: list[StoredMessage]) -> dict[str, list[int]]:
+    """When the copies of each body were stored, in the order of the log."""
+    copies: dict[str, list[int]] = {}
+    for message in sorted(found, key=lambda message: message.phy_offset):
+        copies.setdefault(message.body.decode(), []).append(message.store_timestamp_ms)
+    return copies
+
+
+def check_repeated(topic: str, found: list[StoredMessage], kills: list[Kill]) -> int:
+    """Two copies are of two brokers, and the first one was stored shortly before the kill. Returns how many are."""
+    copies = copies_of(found)
+    since_ms = SAVED_EVERY_MS[topic] + BUSY_MS
+    for body, stored_ms in copies.items():
+        for first_ms, second_ms in pairwise(stored_ms):
+            between = [one for one in kills if first_ms <= one.after_ms and second_ms >= one.before_ms]
+            assert between, f"{topic}: one broker delivered {body!r} twice, at {first_ms} and {second_ms}"
+            late = min(one.before_ms for one in between) - first_ms
+            assert late <= since_ms, f"{topic}: {body!r} was repeated {late} ms after its delivery"
+    return len(found) - len(copies)
+
+
+def check_passing(namesrv: str, prepared: Prepared, began_ms: int) -> None:
+    """The broker in the middle delivers what becomes due, nothing early."""
+    for topic, bodies in prepared.due_before(began_ms + PASSING_MS).items():
+        found = delivered(namesrv, topic, bodies)
+        if topic == "W":  # one is due each second
+            assert [one for one in found if one.store_timestamp_ms >= began_ms], "the broker in the middle is idle"
+        if topic in ("D", "W"):
+            check_timed(found)
+
+
+def check_transactions(namesrv: str, producer: JavaProducer, last: str) -> None:
+    still_open = {body for _, body, state, _ in transactions() if state == UNKNOW}
+    unanswered = set(still_open)
     while unanswered:
         unanswered.discard(producer.line()["checked"])
     wanted = {body for _, body, _, answer in transactions() if answer == COMMIT}
-    found = {message.body.decode() for message in delivered(namesrv, "T", wanted)}
-    assert found == wanted, "rolled back"
+    copies = copies_of(delivered(namesrv, "T", wanted))
+    assert copies.keys() == wanted, "rolled back"
+    for body, stored_ms in copies.items():
+        may_repeat = last == "java" and body in still_open
+        assert len(stored_ms) == 1 or may_repeat, f"{body} is committed {len(stored_ms)} times"
+        took_ms = stored_ms[-1] - stored_ms[0]
+        assert took_ms <= CHECKED_EVERY_MS + BUSY_MS, f"{body} is committed again after {took_ms} ms"
 
 
 def check_retries(consumer: JavaConsumer, due_ms: dict[str, int]) -> None:
@@ -184,17 +260,18 @@ def check_pops(again: list[Popped], prepared: Prepared) -> None:
     "hands", [("java", "ours"), ("ours", "java"), ("ours", "ours"), ("java", "ours", "java")], ids="-".join
 )
 def test_a_killed_brokers_store_loses_nothing_in_other_hands(tmp_path: Path, hands: tuple[str, ...]) -> None:
-    store = tmp_path / "store"
+    store, kills = tmp_path / "store", list[Kill]()
     with JavaCluster(None, broker=False) as cluster, JavaPops(cluster.namesrv) as client:
         with BROKERS[hands[0]](store, SETTINGS, namesrv=cluster.namesrv) as broker:
             client.broker = address_of(broker)
             prepared = prepare(tmp_path, cluster, client)
             time.sleep(2)  # the offsets of the pops are saved
-            broker.kill()
+            kills.append(kill(broker))
         for passing in hands[1:-1]:
+            began_ms = now_ms()
             with BROKERS[passing](store, SETTINGS, namesrv=cluster.namesrv) as broker:
-                time.sleep(15)  # some deliveries are due
-                broker.kill()
+                check_passing(cluster.namesrv, prepared, began_ms)
+                kills.append(kill(broker))
         with (
             BROKERS[hands[-1]](store, CHECKING, namesrv=cluster.namesrv) as broker,
             JavaProducer(tmp_path, cluster.namesrv) as producer,
@@ -204,6 +281,12 @@ def test_a_killed_brokers_store_loses_nothing_in_other_hands(tmp_path: Path, han
             again = client.pop_all(len(prepared.pops_due_ms), 600_000, topic="P")
             check_pops(again, prepared)
             check_retries(consumer, prepared.retries_due_ms)
-            check_delays(cluster.namesrv)
-            check_timers(cluster.namesrv)
-            check_transactions(cluster.namesrv, producer)
+            check_transactions(cluster.namesrv, producer, hands[-1])
+            bodies = prepared.due_before(now_ms() + WAIT_S * 1_000) | {"%RETRY%G_P": set(prepared.pops_due_ms)}
+            repeated = {}
+            for topic, wanted in bodies.items():
+                found = delivered(cluster.namesrv, topic, wanted)
+                if topic in ("D", "W"):
+                    check_timed(found)
+                repeated[topic] = check_repeated(topic, found, kills)
+            print("-".join(hands), "repeated", repeated)

@@ -372,7 +372,7 @@ class AsyncPushConsumer:
             return None
         by_mode: dict[bool, set[MessageQueue]] = {False: set(), True: set()}
         for one in given:
-            if one.message_queue is not None:
+            if one.message_queue is not None and one.message_queue.topic == topic:
                 by_mode[one.mode == _POP].add(one.message_queue)
         every = tuple(sorted(self._member.queues(topic)))
         if self._work.pops.take_over(topic, by_mode[True]):

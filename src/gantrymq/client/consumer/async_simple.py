@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -87,6 +88,7 @@ class AsyncSimpleConsumer:
         self._tracing = tracing_of(config, self._client.group, "CONSUME", self._clock)
         self._hooks = ConsumeHooks(with_trace(config.hooks, self._tracing), self._client.group, self._clock)
         self._given_back: deque[tuple[float, ReceivedMessage]] = deque()
+        self._popping: set[asyncio.Future[list[ReceivedMessage]]] = set()
         self._next = 0
         self._told = LoggedOnce()
         self._closing = OnceTask(self._close)
@@ -162,6 +164,9 @@ class AsyncSimpleConsumer:
     async def _close(self) -> None:
         self._running = False
         await self._arrivals.close()
+        for popping in self._popping:
+            popping.cancel()
+        await asyncio.gather(*self._popping, return_exceptions=True)
         await self._tasks.close()
         if self._tracing is not None:
             await self._tracing.dispatcher.close()
@@ -239,14 +244,16 @@ class AsyncSimpleConsumer:
 
         ``max_messages`` are received at once, and their invisible time begins then: use 1 if a message takes long. A
         message whose invisible time is over before the caller gets it is left out, because it is delivered again.
-        Brokers that do not answer are retried. Raises MQBrokerError if a broker refuses.
+        When the iteration ends early, the next receive gets the messages that are left. Brokers that do not answer are
+        retried. Raises MQBrokerError if a broker refuses.
         """
-        async for message in self.following(max_messages, invisible_ms=invisible_ms):
-            yield self.received([message])[0]
+        async with aclosing(self.following(max_messages, invisible_ms=invisible_ms)) as following:
+            async for message in following:
+                yield self.received([message])[0]
 
     async def following(
         self, max_messages: int = RECEIVED_AT_ONCE, *, invisible_ms: int | None = None
-    ) -> AsyncIterator[ReceivedMessage]:
+    ) -> AsyncGenerator[ReceivedMessage, None]:
         """As :meth:`messages`, for a caller that calls :meth:`received` for each message."""
         loop = asyncio.get_running_loop()
         hidden_s = (self._config.invisible_duration_ms if invisible_ms is None else invisible_ms) / 1000
@@ -264,20 +271,26 @@ class AsyncSimpleConsumer:
                 if self.is_closed():
                     return
                 raise
-            until = loop.time() + hidden_s
-            for message in batch:
-                if loop.time() < until and not self.is_closed():
-                    yield message
+            rest, until = deque(batch), loop.time() + hidden_s
+            try:
+                while rest and not self.is_closed():
+                    message = rest.popleft()
+                    if loop.time() < until:
+                        yield message
+            finally:
+                self._given_back.extend((until, message) for message in rest)
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         return self.messages()
 
     async def ack(self, message: ReceivedMessage) -> None:
         """Acknowledge a message. It is not delivered again, unless its invisible time was already over."""
+        self._check_open()
         await self._popper.ack(message)
 
     async def change_invisible_duration(self, message: ReceivedMessage, invisible_ms: int) -> None:
         """Hide a message for ``invisible_ms`` from now on. It gets a new receipt handle that replaces the old."""
+        self._check_open()
         await self._popper.change_invisible_time(message, invisible_ms)
 
     def give_back(self, messages: list[ReceivedMessage]) -> None:
@@ -325,7 +338,7 @@ class AsyncSimpleConsumer:
             if self._arrivals.is_quiet(target):
                 continue
             try:
-                messages = await self._popper.pop(target, max_messages, invisible_ms)
+                messages = await self._pop(target, max_messages, invisible_ms)
             except GantrymqError as error:
                 failed.append(error)
                 if self._told.is_due(target, str(error)):
@@ -338,6 +351,21 @@ class AsyncSimpleConsumer:
         if targets and len(failed) == len(targets):
             raise failed[-1]
         return []
+
+    async def _pop(self, target: PopTarget, max_messages: int, invisible_ms: int) -> list[ReceivedMessage]:
+        """Pop in a task of its own. If the caller is cancelled, the next receive gets the messages: they are hidden."""
+        popping = asyncio.ensure_future(self._popper.pop(target, max_messages, invisible_ms))
+        self._popping.add(popping)
+        popping.add_done_callback(self._popping.discard)
+        try:
+            return await asyncio.shield(popping)
+        except asyncio.CancelledError:
+            popping.add_done_callback(self._keep)
+            raise
+
+    def _keep(self, popped: asyncio.Future[list[ReceivedMessage]]) -> None:
+        if not popped.cancelled() and popped.exception() is None:
+            self.give_back(popped.result())
 
     def _running_info(self) -> ConsumerRunningInfo:
         return ConsumerRunningInfo(

@@ -8,7 +8,7 @@ Source: MQClientAPIImpl (popMessageAsync, processPopResponse, ackMessageAsync, c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -19,10 +19,12 @@ from gantrymq.errors import RemotingCommandError
 from gantrymq.model.message import PROPERTY_POP_CK
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.model.receipt_handle import (
+    RETRY_V1,
+    RETRY_V2,
     QueueOfPop,
     ReceiptHandle,
+    parse_message_offsets,
     parse_order_counts,
-    parse_receipt_handle,
     parse_start_offsets,
     topic_mark,
 )
@@ -185,13 +187,14 @@ class Decoding(Protocol):
 def popped_messages(popped: PopResult, config: Decoding) -> Iterator[ReceivedMessage]:
     """The messages of a pop with their receipt handles, under the topic that was popped.
 
-    The broker writes the handle of a message of a retry topic into the message. Other handles are made from the
-    answer's header.
+    All handles are made from the answer's header. The broker writes the handle of a message of a retry topic also into
+    the message, which shows from which topic it is.
 
     Raises RemotingCommandError or ReceiptHandleError if the answer is not one to a pop.
     """
     header, target = popped.header, popped.target
     starts = parse_start_offsets(header.start_offset_info)
+    offsets = parse_message_offsets(header.msg_offset_info)
     counts = parse_order_counts(header.order_count_info)
     records = decode_records(
         popped.records,
@@ -201,18 +204,35 @@ def popped_messages(popped: PopResult, config: Decoding) -> Iterator[ReceivedMes
     for stored in records:
         queue = MessageQueue(target.topic, target.broker_name, stored.queue_id)
         message = received(stored, queue, PullResult(PullStatus.FOUND, 0, 0, 0, 0, b""))
-        key = QueueOfPop(topic_mark(message.topic), message.queue_id)
-        given = message.properties.pop(PROPERTY_POP_CK, None)
-        if given is not None:
-            message.receipt_handle = str(parse_receipt_handle(given))
-        elif key in starts:
-            message.receipt_handle = str(_handle(popped, key, starts[key], message.queue_offset))
-            count = counts.get((key, message.queue_offset), counts.get((key, None), 0))
-            message.reconsume_times = count or message.reconsume_times
-        else:
+        key = _queue_of(popped, starts, offsets, message)
+        if key not in starts:
             raise RemotingCommandError(f"a popped message of queue {key.queue_id} is not in startOffsetInfo")
+        message.receipt_handle = str(_handle(popped, key, starts[key], message.queue_offset))
+        count = counts.get((key, message.queue_offset), counts.get((key, None), 0))
+        message.reconsume_times = count or message.reconsume_times
         message.topic = target.topic
         yield message
+
+
+def _queue_of(
+    popped: PopResult,
+    starts: Mapping[QueueOfPop, int],
+    offsets: Mapping[QueueOfPop, Sequence[int]],
+    message: ReceivedMessage,
+) -> QueueOfPop:
+    """The queue in which a popped message is. Removes POP_CK from its properties.
+
+    Any producer can put a POP_CK into a batch, and brokers leave it there. So it counts only if it is the handle that
+    the header gives. Otherwise the queue is the first one whose popped offsets have the message's.
+    """
+    own, given = QueueOfPop(topic_mark(message.topic), message.queue_id), message.properties.pop(PROPERTY_POP_CK, None)
+    if given is None:
+        return own
+    retries = [QueueOfPop(mark, message.queue_id) for mark in (RETRY_V1, RETRY_V2)]
+    for key in retries:
+        if key in starts and str(_handle(popped, key, starts[key], message.queue_offset)) == given:
+            return key
+    return next((key for key in (own, *retries) if message.queue_offset in offsets.get(key, ())), own)
 
 
 def _handle(popped: PopResult, key: QueueOfPop, start_offset: int, queue_offset: int) -> ReceiptHandle:

@@ -127,7 +127,7 @@ class PopQueues:
             elif delay_level < 0:
                 await self._popper.finish(message, is_dead=True)
             else:
-                level = min(delay_level or message.reconsume_times, len(_DELAYS_S) - 1)
+                level = min(delay_level or max(message.reconsume_times, 0), len(_DELAYS_S) - 1)
                 await self._popper.change_invisible_time(message, _DELAYS_S[level] * 1000)
         except GantrymqError as error:  # it is delivered again when its invisible time is over
             log.warning("a popped message was not settled", msg_id=message.msg_id, reason=str(error))

@@ -73,9 +73,10 @@ class Popper:
         return kept
 
     async def has_messages(self, target: PopTarget) -> bool:
-        """Wait at the broker for messages of a target. After an error, wait without the broker."""
+        """Wait at the broker for messages of a target. After an error, or without a subscription, wait here."""
         wanted = self._client.subscriptions.get(target.topic)
         if wanted is None:
+            await asyncio.sleep(_FAILURE_S)
             return False
         attempt = self._attempts.get(target) or secrets.token_hex(16)
         call = pop_calls.notification(self._rules, target, wanted, HELD_MS, attempt)
@@ -135,6 +136,10 @@ class Popper:
 
 
 def _handle_of(message: ReceivedMessage) -> ReceiptHandle:
-    if not message.receipt_handle:
+    given: object = message
+    if not isinstance(given, ReceivedMessage):
+        raise MQClientError(f"message={given!r:.80} is not allowed: a message that a simple consumer received")
+    handle: object = given.receipt_handle
+    if not handle or not isinstance(handle, str):
         raise MQClientError("the message has no receipt handle: no simple consumer received it")
-    return parse_receipt_handle(message.receipt_handle)
+    return parse_receipt_handle(handle)

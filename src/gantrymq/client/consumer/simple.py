@@ -12,6 +12,7 @@ Source: SimpleConsumer of RocketMQ's gRPC client.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -111,23 +112,31 @@ class SimpleConsumer:
 
         ``max_messages`` are received at once, and their invisible time begins then: use 1 if a message takes long. A
         message whose invisible time is over before the caller gets it is left out, because it is delivered again.
-        Brokers that do not answer are retried. Raises MQBrokerError if a broker refuses.
+        When the iteration ends early, the next receive gets the messages that are left. Brokers that do not answer are
+        retried. Raises MQBrokerError if a broker refuses.
         """
         messages = self._consumer.following(max_messages, invisible_ms=invisible_ms)
 
         async def following() -> ReceivedMessage | None:
             return await anext(messages, None)
 
-        while not self.is_closed():
-            try:
-                message = self._loop.run(following())
-            except MQClientError:
-                if self.is_closed():
+        async def end() -> None:
+            await messages.aclose()
+
+        try:
+            while not self.is_closed():
+                try:
+                    message = self._loop.run(following())
+                except MQClientError:
+                    if self.is_closed():
+                        return
+                    raise
+                if message is None:
                     return
-                raise
-            if message is None:
-                return
-            yield self._consumer.received([message])[0]
+                yield self._consumer.received([message])[0]
+        finally:
+            with suppress(MQClientError):  # closed meanwhile
+                self._loop.submit(end())  # without a wait, because the garbage collector may be the caller
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return self.messages()
