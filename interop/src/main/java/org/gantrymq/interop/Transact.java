@@ -31,6 +31,7 @@ final class Transact implements Command {
         TransactionMQProducer producer = new TransactionMQProducer(options.text("group"), List.of(options.text("topic")));
         producer.setNamesrvAddr(options.text("namesrv"));
         producer.setSendMsgTimeout(20_000); // the machine may have other work to do
+        producer.setMqClientApiTimeout(20_000); // also for the route at the start
         producer.setTransactionListener(new Listener(out));
         producer.start();
         for (String text : Files.readAllLines(Path.of(options.positional("FILE")))) {
