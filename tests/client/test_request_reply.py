@@ -119,7 +119,7 @@ def test_a_request_without_a_reply_is_one_clear_error(broker: EmbeddedBroker) ->
 
 def test_a_request_that_is_not_sent_says_why(broker: EmbeddedBroker) -> None:
     with Producer(broker.namesrv) as producer:
-        for timeout_ms in (0, None, True, 1.5):
+        for timeout_ms in (0, None, True, 1.5, 1 << 63, 10**400):
             with pytest.raises(MQClientError, match=r"timeout_ms=.* is not allowed"):
                 producer.request(Message("Alone", b"ask"), timeout_ms)  # type: ignore[arg-type]
         with pytest.raises(MQClientError, match="the message body length is zero"):

@@ -46,6 +46,7 @@ from gantrymq.errors import (
     RequestTimeoutError,
 )
 from gantrymq.format.recall_handle import decode_recall_handle
+from gantrymq.model.java import LONG_MAX
 from gantrymq.model.message import Message, StoredMessage, is_of_bytes
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import HeartbeatData, ProducerData
@@ -511,7 +512,7 @@ def check_way(queue: object, timeout_ms: object) -> None:
 
 def check_timeout(timeout_ms: object) -> None:
     """Validate a time limit. Raises MQClientError."""
-    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < 1:
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or not 1 <= timeout_ms <= LONG_MAX:
         raise MQClientError(f"timeout_ms={timeout_ms!r} is not allowed: a whole number from 1")
 
 
