@@ -126,6 +126,10 @@ interop/target/.built: $(JAVA_SOURCES) | preflight
 interop-it: setup interop  ## RocketMQ's own client integration tests, at the real brokers and at ours: a table
 	$(BIN)/python -m tests.interop.integration_tests $(IT_ARGS)
 
+.PHONY: grpc-matrix
+grpc-matrix: setup interop  ## The official gRPC SDKs against the real proxy and ours; a part of test-slow
+	$(BIN)/python -m pytest -m slow tests/interop/grpc $(MATRIX_ARGS)
+
 .PHONY: dist
 dist: .venv/.bytecode  ## Build the wheel, with its kernels compiled, and the source archive into dist/
 	@rm -rf dist && mkdir dist

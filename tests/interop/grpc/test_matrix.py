@@ -1,0 +1,71 @@
+"""The official gRPC SDKs against the real proxy and against ours: each case finds what is recorded.
+
+``proxy_facts.json`` has what each case found at rocketmq-proxy 5.5.0 in local mode. The real proxy is compared with it
+as ours is, so it cannot go stale. ``GANTRYMQ_RECORD_GRPC=1`` records the cases that run against the real proxy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .cases import CASES, LACKING
+from .conftest import SDKS, SERVERS, Matrix, require
+from .scene import Facts
+
+RECORDED = Path(__file__).with_name("proxy_facts.json")
+RECORD = "GANTRYMQ_RECORD_GRPC"
+EVERY_SDK = "*"
+
+# Where ours differs on purpose (docs/grpc.md, docs/COMPATIBILITY.md).
+OURS: dict[str, dict[str, Facts]] = {
+    # A commit after a check's rollback is refused. Go's SDK keeps the refusal to itself.
+    "decided-twice": {EVERY_SDK: {"end": 50001, "keys": []}, "go": {"end": "done", "keys": []}},
+    # With autoCreateSubscriptionGroup a new group is served.
+    "unknown-group": {EVERY_SDK: {"start": "done", "receive": "done"}},
+}
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+CELLS = [(kind, sdk, case) for kind in SERVERS for sdk in SDKS for case in CASES if (case, sdk) not in LACKING]
+
+
+@pytest.mark.parametrize(("kind", "sdk", "case"), CELLS, ids=["-".join(cell) for cell in CELLS])
+def test_the_sdks_find_what_is_recorded(matrix: Matrix, kind: str, sdk: str, case: str) -> None:
+    require(sdk)
+    facts = plain(matrix.facts(kind, sdk, case))
+    if kind == "proxy" and os.environ.get(RECORD) == "1":
+        record(case, sdk, facts)
+    assert facts == wanted(kind, case, sdk)
+
+
+def wanted(kind: str, case: str, sdk: str) -> Facts:
+    """What a server shows an SDK; ``*`` stands for the SDKs that have no entry of their own."""
+    entry = OURS[case] if kind == "ours" and case in OURS else _table()[case]
+    facts: Facts = entry.get(sdk, entry.get(EVERY_SDK))
+    return facts
+
+
+def record(case: str, sdk: str, facts: Facts) -> None:
+    table = _table()
+    entry = table.setdefault(case, {EVERY_SDK: facts})
+    entry.pop(sdk, None)
+    if entry.get(EVERY_SDK) != facts:
+        entry[sdk] = facts
+    RECORDED.write_text(json.dumps(table, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def plain(facts: Facts) -> Facts:
+    """As JSON has them."""
+    made: Facts = json.loads(json.dumps(facts))
+    return made
+
+
+def _table() -> dict[str, Any]:
+    table: dict[str, Any] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+    return table
