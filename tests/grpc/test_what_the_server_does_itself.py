@@ -1,0 +1,130 @@
+"""What the server does without a call: it renews messages, gives them back, and asks clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from grpc_client import GrpcClient, message
+
+from gantrymq.client.loop_thread import LoopThread
+from gantrymq.embedded.broker import EmbeddedBroker
+from gantrymq.grpc import messages
+from gantrymq.grpc.codes import ClientType, Code
+from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from gantrymq.remoting.body import decode_body
+from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.consumer import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+)
+from gantrymq.remoting.transport.client import RemotingClient
+
+
+@pytest.fixture
+def client(broker: EmbeddedBroker) -> Iterator[GrpcClient]:
+    with GrpcClient(broker.grpc) as connected:
+        yield connected
+
+
+@pytest.fixture
+def topic(broker: EmbeddedBroker) -> str:
+    name = f"t-{uuid4().hex[:12]}"
+    broker.create_topic(name)
+    return name
+
+
+def on_the_loop(broker: EmbeddedBroker, call: Any) -> None:
+    """Run a function of the server on its event loop, as its timer does."""
+
+    async def run() -> None:
+        call()
+
+    broker._running().run(run())
+
+
+def test_a_message_in_work_is_renewed(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
+    client.be_consumer("renewed", topic, kind=ClientType.PUSH_CONSUMER)
+    client.send(message(topic, b"slow"))
+    (received,) = client.receive("renewed", topic, auto_renew=True)[2]
+    renewals = broker._life.pair._front._renewals
+    broker.clock.advance(55_000)
+    on_the_loop(broker, renewals.renew)
+    broker._running().run(renewals.drain())
+    broker.clock.advance(30_000)  # the first handle has expired, the renewed one has not
+    acked = client.ack("renewed", topic, received)
+    assert acked.status.code == Code.OK
+    assert acked.entries[0].receipt_handle == received.system_properties.receipt_handle
+
+
+def test_a_client_that_leaves_gives_its_messages_back(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
+    client.be_consumer("left", topic, kind=ClientType.PUSH_CONSUMER)
+    client.send(message(topic, b"unfinished"))
+    assert len(client.receive("left", topic, auto_renew=True)[2]) == 1
+    request = messages.NotifyClientTerminationRequest()
+    request.group.name = "left"
+    assert client.call("NotifyClientTermination", request).status.code == Code.OK
+    broker._running().run(broker._life.pair._front._renewals.drain())
+    broker.clock.advance(2_000)
+    with GrpcClient(broker.grpc) as other:
+        other.be_consumer("left", topic)
+        assert [one.body for one in other.receive("left", topic)[2]] == [b"unfinished"]
+
+
+def test_a_silent_client_is_forgotten(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
+    client.be_producer(topic)
+    server = broker._life.pair._front
+    known = server._clients.find(client.client_id)
+    assert broker._life.pair.broker.producers.groups[topic]
+    known.heard_ms -= 121_000
+    on_the_loop(broker, server._clients.expire)
+    assert server._clients.find(client.client_id) is None
+    assert topic not in broker._life.pair.broker.producers.groups
+    with pytest.raises(StopIteration):
+        client.next_command()  # its stream has ended
+
+
+def test_the_broker_asks_a_client_to_verify_a_message_and_for_its_threads(
+    broker: EmbeddedBroker, client: GrpcClient, topic: str
+) -> None:
+    client.be_consumer("asked", topic)
+    client.send(message(topic, b"verify me"))
+    (stored,) = broker.wait_for_messages(topic, 1)
+    loop = LoopThread("admin")
+    remote = loop.run(_made())
+    try:
+
+        def ask(header: Any) -> Future[RemotingCommand]:
+            return loop.submit(remote.invoke(broker.address, RemotingCommand.request(header), 5_000))
+
+        verified = ask(
+            ConsumeMessageDirectlyResultRequestHeader(
+                consumer_group="asked", client_id=client.client_id, msg_id=stored.msg_id, topic=topic
+            )
+        )
+        command = client.next_command().verify_message_command
+        assert command.message.body == b"verify me"
+        answer = messages.TelemetryCommand(verify_message_result={"nonce": command.nonce})
+        answer.status.code = Code.FAILED_TO_CONSUME_MESSAGE
+        client.tell(answer)
+        result = decode_body(ConsumeMessageDirectlyResult, verified.result(5).body)
+        assert (result.consume_result, result.remark) == ("CR_LATER", "from gRPC client")
+
+        threads = ask(
+            GetConsumerRunningInfoRequestHeader(consumer_group="asked", client_id=client.client_id, jstack_enable=True)
+        )
+        nonce = client.next_command().print_thread_stack_trace_command.nonce
+        dump = messages.TelemetryCommand(thread_stack_trace={"nonce": nonce, "thread_stack_trace": "main"})
+        dump.status.code = Code.OK
+        client.tell(dump)
+        info = decode_body(ConsumerRunningInfo, threads.result(5).body)
+        assert (info.jstack, [one.topic for one in info.subscription_set]) == ("main", [topic])
+    finally:
+        loop.close(remote.close())
+
+
+async def _made() -> RemotingClient:
+    return RemotingClient()
