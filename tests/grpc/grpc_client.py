@@ -20,9 +20,14 @@ _DONE = object()
 class GrpcClient:
     """One client id on one connection."""
 
-    def __init__(self, address: str, client_id: str = "", **metadata: str) -> None:
+    def __init__(self, address: str, client_id: str = "", credentials: Any = None, **metadata: str) -> None:
         self.client_id = client_id or uuid4().hex
-        self._channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
+        if credentials is None:
+            self._channel = grpc.insecure_channel(address, options)
+        else:
+            options.append(("grpc.ssl_target_name_override", "gantrymq"))  # a server calls itself so
+            self._channel = grpc.secure_channel(address, credentials, options)
         self._metadata = [
             ("x-mq-client-id", self.client_id),
             ("x-mq-language", "PYTHON"),

@@ -48,7 +48,7 @@ def proxy(
     read = read if namesrv is None else replace(read, namesrv_addr=namesrv)
     read = read if grpc_port is None else replace(read, grpc_server_port=grpc_port)
     settings.warn_if_exposed(read.bind_address, acl=read.acl_enable)
-    serve_until_stopped(_Announced(Proxy(read, settings.client_tls())), json=json, verbose=verbose)
+    serve_until_stopped(_Announced(Proxy(read, settings.client_tls(), settings.tls())), json=json, verbose=verbose)
 
 
 class _Announced:

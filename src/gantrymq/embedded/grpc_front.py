@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gantrymq.broker.server import BrokerServer
 from gantrymq.clock import Clock
 from gantrymq.errors import ConfigError
+from gantrymq.remoting.transport.tls import TlsServer
 
 if TYPE_CHECKING:
     from gantrymq.grpc.server import GrpcServer
@@ -27,7 +28,7 @@ def require_grpc() -> None:
         raise ConfigError("grpcServerPort", "a port", allowed) from error
 
 
-def grpc_front(broker: BrokerServer, clock: Clock) -> GrpcServer:
+def grpc_front(broker: BrokerServer, clock: Clock, tls: TlsServer | None = None) -> GrpcServer:
     """The gRPC server of a broker that has started. Raises ConfigError without the extra ``grpc``."""
     require_grpc()
     from gantrymq.grpc.local import LocalBrokers
@@ -50,4 +51,5 @@ def grpc_front(broker: BrokerServer, clock: Clock) -> GrpcServer:
         max_body_bytes=lambda: config.store.max_message_size_bytes,
         authenticate=authenticator(access.secret_of if access is not None else None),
         advertised_host=config.broker.broker_ip1,
+        tls=tls,
     )

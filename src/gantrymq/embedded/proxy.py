@@ -21,6 +21,7 @@ from gantrymq.clock import SystemClock
 from gantrymq.config.proxy_settings import ProxyConfig
 from gantrymq.embedded.grpc_front import require_grpc
 from gantrymq.errors import ConfigError
+from gantrymq.remoting.transport.tls import TlsServer
 
 if TYPE_CHECKING:
     from gantrymq.grpc.cluster import ClusterBrokers
@@ -30,17 +31,20 @@ if TYPE_CHECKING:
 class Proxy:
     """A proxy. Construct it, ``start`` it, ``shutdown`` it, all on one event loop.
 
-    ``client_tls`` is the context for connections to name servers and brokers. Raises ConfigError without a name server,
+    ``client_tls`` is the context for connections to name servers and brokers, ``tls`` is how clients are answered that
+    speak TLS; None: they are not. Raises ConfigError without a name server,
     or without the extra ``grpc``.
     """
 
-    def __init__(self, config: ProxyConfig, client_tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, config: ProxyConfig, client_tls: ssl.SSLContext | None = None, tls: TlsServer | None = None
+    ) -> None:
         if not config.name_servers:
             raise ConfigError("namesrvAddr", "", "the address of a name server")
         if config.acl_enable and not config.acl_plain_file:
             raise ConfigError("aclPlainFile", "", "the plain_acl.yml of the brokers, with aclEnable=true")
         require_grpc()
-        self._config, self._client_tls = config, client_tls
+        self._config, self._client_tls, self._tls = config, client_tls, tls
         self._server: GrpcServer | None = None
         self._brokers: ClusterBrokers | None = None
         self._watch: asyncio.Task[None] | None = None
@@ -65,6 +69,7 @@ class Proxy:
             max_body_bytes=lambda: config.max_message_size_bytes,
             authenticate=authenticator(access.secret_of if access is not None else None),
             advertised_host=config.local_serve_addr,
+            tls=self._tls,
         )
         await server.start(config.bind_address, config.grpc_server_port)
         brokers.begin_heartbeats()

@@ -123,7 +123,7 @@ class Standalone:
         if self.config.broker.grpc_server_port == OFF:
             return
         try:
-            front = grpc_front(self.broker, self._extras.clock or SystemClock())
+            front = grpc_front(self.broker, self._extras.clock or SystemClock(), self._extras.tls)
             await front.start(self.config.broker.bind_address, self.config.broker.grpc_server_port)
             self._front = front
         except BaseException:

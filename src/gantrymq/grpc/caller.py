@@ -5,6 +5,7 @@ Source: ContextInitPipeline, HeaderInterceptor, GrpcConstants.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -14,6 +15,7 @@ from gantrymq.grpc.status import CallError
 from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.codes import VERSION_5_5_0, LanguageCode
 
+_LOOPBACK = "127.0.0.1"
 MAX_CLIENT_ID = 512  # characters; a broker keeps no longer one
 _LANGUAGES = {"GOLANG": LanguageCode.GO, "DOT_NET": LanguageCode.DOTNET, "CSHARP": LanguageCode.DOTNET}
 
@@ -34,8 +36,16 @@ class Caller:
     version: int = field(default=VERSION_5_5_0)
 
 
-def read_caller(context: Any, metadata: dict[str, str], credentials: SessionCredentials | None) -> Caller:
-    """The sender of a call. Raises CallError without a client id."""
+def read_caller(
+    context: Any,
+    metadata: dict[str, str],
+    credentials: SessionCredentials | None,
+    client_of: Callable[[int], str | None] = lambda _: None,
+) -> Caller:
+    """The sender of a call. Raises CallError without a client id.
+
+    ``client_of`` returns the address of the client that is behind a connection from a port of this host.
+    """
     client_id = metadata.get("x-mq-client-id", "")
     if not client_id.strip():
         raise CallError(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
@@ -45,7 +55,7 @@ def read_caller(context: Any, metadata: dict[str, str], credentials: SessionCred
         client_id,
         _language(metadata.get("x-mq-language", "")),
         metadata.get("x-mq-client-version", ""),
-        _address(context.peer()),
+        _behind(_address(context.peer()), client_of),
         credentials,
     )
 
@@ -58,6 +68,11 @@ def metadata_of(context: Any) -> dict[str, str]:
 def _language(name: str) -> LanguageCode:
     found = _LANGUAGES.get(name.upper()) or LanguageCode.__members__.get(name.upper())
     return LanguageCode.OTHER if found is None else found
+
+
+def _behind(address: str, client_of: Callable[[int], str | None]) -> str:
+    host, _, port = address.rpartition(":")
+    return (client_of(int(port)) if host == _LOOPBACK else None) or address
 
 
 def _address(peer: str) -> str:

@@ -37,9 +37,11 @@ from gantrymq.grpc.route import Routes
 from gantrymq.grpc.send import SendMessage
 from gantrymq.grpc.status import CallError, status_of_error
 from gantrymq.grpc.telemetry import BrokerRequests, Nonces, Telemetry
+from gantrymq.grpc.tls_port import TlsPort
 from gantrymq.grpc.transactions import Transactions
 from gantrymq.logs import get_logger
 from gantrymq.remoting.acl import SessionCredentials
+from gantrymq.remoting.transport.tls import TlsServer
 
 Call = Callable[[Caller, Any], Awaitable[Any]]
 # Returns the credentials of a call's metadata, None for an unsigned call. Raises CallError for a wrong signature.
@@ -61,7 +63,8 @@ class GrpcServer:
     """Serves RocketMQ's MessagingService for ``brokers``. Construct, ``start`` and ``close`` it on one event loop.
 
     ``max_body_bytes`` returns the limit for a message's body. ``authenticate`` reads the signature of a call.
-    ``advertised_host`` is the host for clients that do not say which address they used.
+    ``advertised_host`` is the host for clients that do not say which address they used. With ``tls`` the port answers
+    TLS, and plain text unless its mode is enforcing.
     """
 
     def __init__(
@@ -72,8 +75,10 @@ class GrpcServer:
         max_body_bytes: Callable[[], int],
         authenticate: Authenticate = lambda _: None,
         advertised_host: str = "127.0.0.1",
+        tls: TlsServer | None = None,
     ) -> None:
         self._authenticate, self._host, self.port = authenticate, advertised_host, 0
+        self._tls, self._tls_port = tls, None if tls is None else TlsPort(tls)
         transactions, nonces, popped = Transactions(brokers, clock), Nonces(), PoppedMessages(brokers, clock)
         self._transactions = transactions
         self._renewals = renewals = Renewals(brokers, popped, clock)
@@ -106,10 +111,12 @@ class GrpcServer:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(messages.SERVICE, self._handlers()),))
         shown = f"[{host}]" if ":" in host else host
         try:
-            self.port = server.add_insecure_port(f"{shown}:{port}")
+            self.port = server.add_insecure_port(f"{shown}:{port}" if self._tls_port is None else "127.0.0.1:0")
         except RuntimeError as error:
             raise RemotingError(f"cannot listen on {shown}:{port}: {error}") from error
         await server.start()
+        if self._tls_port is not None:
+            self.port = await self._tls_port.start(host, port, self.port)
         self._chores = asyncio.ensure_future(self._look_after())
 
     async def close(self) -> None:
@@ -121,7 +128,7 @@ class GrpcServer:
             self._chores.cancel()
             with suppress(asyncio.CancelledError):
                 await self._chores
-        await server.stop(0)
+        await self._stop(server)
         self._clients.close()
         await self._renewals.drain()
         await self._receives.drain()
@@ -132,7 +139,12 @@ class GrpcServer:
         if server is not None:
             if self._chores is not None:
                 self._chores.cancel()
-            await server.stop(0)
+            await self._stop(server)
+
+    async def _stop(self, server: grpc.aio.Server) -> None:
+        if self._tls_port is not None:
+            await self._tls_port.close()
+        await server.stop(0)
 
     async def _look_after(self) -> None:
         while True:
@@ -140,6 +152,8 @@ class GrpcServer:
             self._clients.expire()
             self._transactions.expire()
             self._renewals.renew()
+            if self._tls is not None:
+                self._tls.reload()
 
     def _left(self, client: Client) -> None:
         self._renewals.left(client)
@@ -195,4 +209,5 @@ class GrpcServer:
 
     def _caller(self, context: Any) -> Caller:
         metadata = metadata_of(context)
-        return read_caller(context, metadata, self._authenticate(metadata))
+        client_of = self._tls_port.client_of if self._tls_port is not None else lambda _: None
+        return read_caller(context, metadata, self._authenticate(metadata), client_of)

@@ -1,0 +1,250 @@
+"""One port for TLS and for plain text, in front of the gRPC server.
+
+gRPC's own server speaks one of the two on a port. So this one accepts the connections, looks at the first byte, ends
+TLS where it is spoken, and passes the bytes on to the gRPC server, which listens on loopback without TLS. The
+certificate and its reload are those of the remoting servers. The gRPC server sees connections from loopback;
+:meth:`TlsPort.client_of` says who is behind one.
+
+Thread rule: the event loop's thread.
+
+Source: ProxyAndTlsProtocolNegotiator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import cast
+
+from gantrymq.errors import RemotingError
+from gantrymq.logs import get_logger
+from gantrymq.remoting.transport.limited_log import LimitedLog
+from gantrymq.remoting.transport.tls import HANDSHAKE_BYTE, TlsMode, TlsServer, TlsSession
+
+_ALPN = ["h2"]  # gRPC's clients refuse a server that does not choose it
+_HANDSHAKE_S = 10.0
+_MOST_CONNECTIONS = 100_000
+_HIGH_WATER_BYTES = 256 << 10
+
+log = get_logger("gantrymq.grpc")
+
+
+class _Outer(asyncio.Protocol):
+    """The connection of a client. ``inner`` is its other half, to the gRPC server."""
+
+    def __init__(self, port: TlsPort) -> None:
+        self._port, self.inner = port, _Inner(self)
+        self.transport: asyncio.Transport | None = None
+        self.address = "unknown"
+        self._tls: TlsSession | None = None
+        self._has_spoken = self.is_over = False
+        self._early = bytearray()
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio."""
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+        host, peer_port = transport.get_extra_info("peername")[:2]
+        self.address = f"[{host}]:{peer_port}" if ":" in host else f"{host}:{peer_port}"
+        self._deadline = asyncio.get_running_loop().call_later(_HANDSHAKE_S, self.end)
+        self._port.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by asyncio with bytes of the client."""
+        try:
+            if not self._has_spoken:
+                self._tls = self._port.session(data[0])
+                self._has_spoken = True
+            if self._tls is not None:
+                plain = self._tls.receive(data)
+                self._write_raw(self._tls.take())
+                if self._tls.error is not None or self._tls.is_over:
+                    self.end()
+                    return
+                data = plain
+        except (RemotingError, ssl.SSLError) as error:
+            self._port.refused(self.address, str(error))
+            self.end()
+            return
+        if not data:
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if self.inner.transport is not None:
+            self.inner.transport.write(data)
+            return
+        if not self._early and self.transport is not None:
+            self.transport.pause_reading()  # until the other half is connected
+            self._port.connect(self)
+        self._early += data
+
+    def connected(self) -> None:
+        """Pass on what came before the other half was connected."""
+        if self.inner.transport is not None and self.transport is not None:
+            self.inner.transport.write(bytes(self._early))
+            self._early.clear()
+            self.transport.resume_reading()
+
+    def send(self, data: bytes) -> None:
+        """Send bytes of the gRPC server."""
+        if self._tls is None:
+            self._write_raw(data)
+        else:
+            self._tls.send(data)
+            self._write_raw(self._tls.take())
+
+    def _write_raw(self, data: bytes) -> None:
+        if data and self.transport is not None and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def pause_writing(self) -> None:
+        """Called by asyncio when the client reads too slowly."""
+        if self.inner.transport is not None:
+            self.inner.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Called by asyncio when the client has caught up."""
+        if self.inner.transport is not None and not self.inner.transport.is_closing():
+            self.inner.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by asyncio when the client's connection is closed."""
+        self.end()
+
+    def end(self) -> None:
+        """Close both halves."""
+        if self.is_over:
+            return
+        self.is_over = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+        for transport in (self.transport, self.inner.transport):
+            if transport is not None:
+                transport.close()
+        self._port.closed(self)
+
+
+class _Inner(asyncio.Protocol):
+    """The connection to the gRPC server for one client."""
+
+    def __init__(self, outer: _Outer) -> None:
+        self._outer = outer
+        self.transport: asyncio.Transport | None = None
+        self.own_port = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio."""
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
+        self.own_port = transport.get_extra_info("sockname")[1]
+
+    def data_received(self, data: bytes) -> None:
+        """Called by asyncio with bytes of the gRPC server."""
+        self._outer.send(data)
+
+    def pause_writing(self) -> None:
+        """Called by asyncio when the gRPC server reads too slowly."""
+        if self._outer.transport is not None:
+            self._outer.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Called by asyncio when the gRPC server has caught up."""
+        if self._outer.transport is not None and not self._outer.transport.is_closing():
+            self._outer.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by asyncio when the gRPC server has closed the connection."""
+        self._outer.end()
+
+
+class TlsPort:
+    """Listens for clients of a gRPC server on loopback."""
+
+    def __init__(self, tls: TlsServer) -> None:
+        self._tls, self._inner_port = tls, 0
+        self._connections: set[_Outer] = set()
+        self._clients: dict[int, str] = {}
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._log = LimitedLog(asyncio.get_running_loop().time)
+
+    async def start(self, host: str, port: int, inner_port: int) -> int:
+        """Listen for the server at ``inner_port``; port 0 takes a free one. Returns the port.
+
+        Raises RemotingError if it is in use.
+        """
+        loop, self._inner_port = asyncio.get_running_loop(), inner_port
+        try:
+            self._server = await loop.create_server(lambda: _Outer(self), host, port, reuse_address=True)
+        except OSError as error:
+            raise RemotingError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    def client_of(self, port: int) -> str | None:
+        """The address of the client whose connection to the gRPC server comes from this port of loopback."""
+        return self._clients.get(port)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._server is not None:
+            self._server.close()
+        for one in list(self._connections):
+            one.end()
+        for task in self._connecting:
+            task.cancel()
+        await asyncio.sleep(0)
+
+    # For connections
+
+    def session(self, first_byte: int) -> TlsSession | None:
+        """The TLS session of a connection that begins with this byte, None for plain text.
+
+        Raises RemotingError for what is not answered here.
+        """
+        if first_byte != HANDSHAKE_BYTE:
+            if self._tls.mode is TlsMode.ENFORCING:
+                raise RemotingError("plain text was spoken; only TLS is answered here (tls.server.mode=enforcing)")
+            return None
+        context = self._tls.answering()
+        if context is None:
+            raise RemotingError("TLS was spoken, which is not answered here")
+        context.set_alpn_protocols(_ALPN)
+        return TlsSession(context, server_side=True)
+
+    def opened(self, connection: _Outer) -> None:
+        """Note a connection. Above the limit it is closed."""
+        self._connections.add(connection)
+        if len(self._connections) > _MOST_CONNECTIONS:
+            connection.end()
+
+    def closed(self, connection: _Outer) -> None:
+        """Forget a connection."""
+        self._connections.discard(connection)
+        self._clients.pop(connection.inner.own_port, None)
+
+    def refused(self, address: str, reason: str) -> None:
+        """Log why a connection is closed."""
+        self._log.warning("gRPC connection closed", address=address, reason=reason)
+
+    def connect(self, connection: _Outer) -> None:
+        """Connect the other half of a connection."""
+        task = asyncio.ensure_future(self._connect(connection))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    async def _connect(self, connection: _Outer) -> None:
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: connection.inner, "127.0.0.1", self._inner_port)
+        except OSError as error:
+            self.refused(connection.address, f"the gRPC server cannot be reached: {error}")
+            connection.end()
+            return
+        if connection.is_over:
+            if connection.inner.transport is not None:
+                connection.inner.transport.close()
+            return
+        self._clients[connection.inner.own_port] = connection.address
+        connection.connected()
