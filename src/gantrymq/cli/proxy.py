@@ -42,13 +42,16 @@ def proxy(
     from gantrymq.cli.serving import serve_until_stopped
     from gantrymq.config.proxy_settings import is_known, read_proxy_config
     from gantrymq.embedded.proxy import Proxy
+    from gantrymq.remoting.transport.tls import TlsServer
 
     settings = read_server_options(config, set_, is_known)
     read = read_proxy_config(settings.entries)
     read = read if namesrv is None else replace(read, namesrv_addr=namesrv)
     read = read if grpc_port is None else replace(read, grpc_server_port=grpc_port)
     settings.warn_if_exposed(read.bind_address, acl=read.acl_enable)
-    serve_until_stopped(_Announced(Proxy(read, settings.client_tls(), settings.tls())), json=json, verbose=verbose)
+    serve_until_stopped(
+        _Announced(Proxy(read, settings.client_tls(), settings.tls() or TlsServer())), json=json, verbose=verbose
+    )
 
 
 class _Announced:

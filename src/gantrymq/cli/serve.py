@@ -85,10 +85,13 @@ def run(
     from gantrymq.cli.serving import serve_until_stopped
     from gantrymq.embedded.standalone import Extras, Standalone
     from gantrymq.namesrv.settings import without_effect
+    from gantrymq.remoting.transport.tls import TlsServer
 
     settings.warn_if_exposed(live.broker.bind_address, acl=live.broker.acl_enable)
     others = without_effect(settings.entries)
     tls, client_tls = settings.tls(), settings.client_tls()
+    if live.broker.grpc_server_port >= 0:
+        tls = tls or TlsServer()  # the default of the remoting servers
 
     def made(report: Report | None) -> Standalone:
         given = frozenset(settings.entries)

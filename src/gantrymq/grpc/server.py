@@ -41,7 +41,7 @@ from gantrymq.grpc.tls_port import TlsPort
 from gantrymq.grpc.transactions import Transactions
 from gantrymq.logs import get_logger
 from gantrymq.remoting.acl import SessionCredentials
-from gantrymq.remoting.transport.tls import TlsServer
+from gantrymq.remoting.transport.tls import TlsMode, TlsServer
 
 Call = Callable[[Caller, Any], Awaitable[Any]]
 # Returns the credentials of a call's metadata, None for an unsigned call. Raises CallError for a wrong signature.
@@ -78,7 +78,8 @@ class GrpcServer:
         tls: TlsServer | None = None,
     ) -> None:
         self._authenticate, self._host, self.port = authenticate, advertised_host, 0
-        self._tls, self._tls_port = tls, None if tls is None else TlsPort(tls)
+        self._tls = None if tls is None or tls.mode is TlsMode.DISABLED else tls
+        self._tls_port = None if self._tls is None else TlsPort(self._tls)
         transactions, nonces, popped = Transactions(brokers, clock), Nonces(), PoppedMessages(brokers, clock)
         self._transactions = transactions
         self._renewals = renewals = Renewals(brokers, popped, clock)
