@@ -60,6 +60,13 @@ class JavaProducer:
         self._process.wait(WAIT_S)
         self._process.stdout.close()
 
+    def rest(self) -> list[dict[str, Any]]:
+        """End it, and return what it has said since the last line."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        return [json.loads(said) for said in self._process.stdout]
+
     def line(self) -> dict[str, Any]:
         """The next thing that it says."""
         assert self._process.stdout is not None

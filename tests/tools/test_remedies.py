@@ -439,4 +439,5 @@ def test_a_note_of_what_nothing_changes_promises_nothing(whole: SmallStore, dama
 def test_every_kind_of_finding_has_a_test_of_what_it_promises() -> None:
     tables = (*DAMAGE.values(), *SMALL_DAMAGE.values(), *NOTHING_TO_DO.values())
     own_tests = {Kind.FILE_UNREADABLE, Kind.LOG_FILE_FOREIGN, Kind.LOG_MISSING, Kind.TOPICS_WITHOUT_ROUTE}
+    own_tests |= {Kind.TIMER_LOG, Kind.TIMER_WHEEL, Kind.TIMER_CHECKPOINT}  # test_timers_and_tools.py
     assert {kind for _, kind in tables} | own_tests == set(Kind)

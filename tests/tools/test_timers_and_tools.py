@@ -1,15 +1,23 @@
 """Stores with timer messages after a rebuild, a salvage, and without their timer files: nothing is lost or early."""
 
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from gantrymq.format.timer import SLOT_SIZE, decode_timer_checkpoint, encode_timer_checkpoint
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.tools.check import timer_check
+from gantrymq.tools.check.findings import Finding, Kind, Level
 from gantrymq.tools.rebuild import rebuild_store
 from gantrymq.tools.salvage import salvage_store
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, NOON_MS
-from timer_cases import SECOND_MS, TIMED, TimerCase
+from timer_cases import FEW_SLOTS, SECOND_MS, TIMED, TimerCase
 
 
 def waiting(path: Path) -> TimerCase:
@@ -33,10 +41,81 @@ def check_delivered(case: TimerCase) -> None:
     case.close()
 
 
+def findings(path: Path) -> list[Finding]:
+    with mock.patch.object(timer_check, "SLOTS", FEW_SLOTS):
+        return list(verify_store(path, TIMED, given=GEOMETRY_KEYS, now_ms=NOON_MS))
+
+
 def test_verify_knows_the_files_of_timers(tmp_path: Path) -> None:
     waiting(tmp_path / "store")
+    assert findings(tmp_path / "store") == []
     (tmp_path / "store" / "timerwheel.104").write_bytes(b"")
-    assert list(verify_store(tmp_path / "store", TIMED, given=GEOMETRY_KEYS, now_ms=NOON_MS)) == []
+    assert findings(tmp_path / "store") == []
+
+
+def cut(path: Path, size: int) -> None:
+    os.truncate(path, size)
+
+
+def zero(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def last_file(store: Path) -> Path:
+    return sorted((store / "timerlog").iterdir())[-1]
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], Kind]] = {
+    "no wheel": (lambda store: (store / "timerwheel").unlink(), Kind.TIMER_WHEEL),
+    "a zeroed wheel": (lambda store: zero(store / "timerwheel"), Kind.TIMER_WHEEL),
+    "a truncated wheel": (lambda store: cut(store / "timerwheel", 1000), Kind.TIMER_WHEEL),
+    "another wheel size": (lambda store: cut(store / "timerwheel", 4 * FEW_SLOTS * SLOT_SIZE), Kind.TIMER_WHEEL),
+    "no timer log": (lambda store: shutil.rmtree(store / "timerlog"), Kind.TIMER_LOG),
+    "a zeroed timer log": (lambda store: [zero(file) for file in (store / "timerlog").iterdir()], Kind.TIMER_LOG),
+    "a torn timer log": (lambda store: cut(last_file(store), 70), Kind.TIMER_LOG),
+    "a short checkpoint": (lambda store: cut(store / "config" / "timercheck", 56), Kind.TIMER_CHECKPOINT),
+}
+FORGOTTEN: dict[str, Callable[[Path], object]] = {  # what was delivered comes again
+    "no checkpoint": lambda store: (store / "config" / "timercheck").unlink(),
+    "a blank checkpoint": lambda store: zero(store / "config" / "timercheck"),
+    "a negative time": lambda store: (store / "config" / "timercheck").write_bytes(b"\xff" * 4096),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_verify_names_damaged_timer_files_and_a_start_repairs_them(tmp_path: Path, damage: str) -> None:
+    case = waiting(tmp_path / "store")
+    harm, kind = DAMAGE[damage]
+    harm(case.path)
+    [found] = findings(case.path)
+    assert (found.kind, found.level) == (kind, Level.NOTE if kind is Kind.TIMER_WHEEL else Level.DAMAGE)
+    assert "next start" in found.text
+    check_delivered(case)
+    assert findings(case.path) == []
+
+
+@pytest.mark.parametrize("damage", FORGOTTEN)
+def test_verify_says_that_timer_messages_come_again(tmp_path: Path, damage: str) -> None:
+    case = waiting(tmp_path / "store")
+    FORGOTTEN[damage](case.path)
+    [found] = [one for one in findings(case.path) if one.kind is Kind.TIMER_CHECKPOINT]
+    assert (found.level, "again" in found.text) == (Level.DAMAGE if "negative" in damage else Level.NOTE, True)
+    case.open()
+    case.wait(11 * SECOND_MS)
+    assert sorted(set(case.bodies())) == [b"%02d" % number for number in range(20)]
+    case.close()
+    assert findings(case.path) == []
+
+
+def test_verify_names_a_checkpoint_after_the_end_of_the_timer_topic(tmp_path: Path) -> None:
+    case = waiting(tmp_path / "store")
+    path = case.path / "config" / "timercheck"
+    page = decode_timer_checkpoint(path.read_bytes())
+    path.write_bytes(encode_timer_checkpoint(replace(page, timer_queue_offset=1 << 60)).ljust(4096, b"\0"))
+    [found] = findings(case.path)
+    assert (found.kind, "ends at 20" in found.text) == (Kind.TIMER_CHECKPOINT, True)
+    check_delivered(case)
+    assert findings(case.path) == []
 
 
 def test_a_rebuilt_store_delivers_what_waited(tmp_path: Path) -> None:

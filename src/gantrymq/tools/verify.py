@@ -28,6 +28,7 @@ from gantrymq.errors import WrongFileSizeError
 from gantrymq.format.checkpoint import decode_checkpoint
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.message import TIMER_TOPIC
 from gantrymq.store.deleted_topics import DeletedTopics
 from gantrymq.store.geometry import log_file_size, require_store
 from gantrymq.store.log.log_reader import LogEvent, LogFile, LogFileReader
@@ -38,6 +39,7 @@ from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.group_offsets import groups_ahead, read_group_offsets
 from gantrymq.store.recovery.reader_views import damaged_ext_files
 from gantrymq.store.recovery.recovery import Progress
+from gantrymq.store.timer.timer_recovery import LogEnds
 from gantrymq.tools.check.findings import Finding, Kind, Level
 from gantrymq.tools.check.index_check import IndexCheck
 from gantrymq.tools.check.log_check import LogCheck, see_foreign_log_files, see_missing_log
@@ -52,6 +54,7 @@ from gantrymq.tools.check.small_files_check import (
     see_names,
     see_routes,
 )
+from gantrymq.tools.check.timer_check import TimerCheck
 from gantrymq.tools.read.bad_disk import ListedFileSystem, ReadableBytes
 from gantrymq.tools.read.index_files import (
     IndexFiles,
@@ -260,6 +263,8 @@ class Verification:
         yield from self._see_queues(queues, log, lookup, is_closed=is_closed)
         yield from see_groups(groups_ahead(offsets, queues.ends()), is_closed=is_closed)
         yield from index.finish() if index is not None else ()
+        ends = LogEnds(log.end_offset, queues.ends()(TIMER_TOPIC, 0) or 0)
+        yield from TimerCheck(fs, paths, config, lookup, log.min_offset, ends).findings()
         lookup.close()
         self._sum_up(log, queues, index, index_files)
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +37,7 @@ from gantrymq.format.timer import (
 )
 from gantrymq.fs.api import FileSystem
 from gantrymq.model.java import string_hash
-from gantrymq.model.message import PROPERTY_REAL_TOPIC
-from gantrymq.store.log.commit_log import CommitLog
+from gantrymq.model.message import PROPERTY_REAL_TOPIC, StoredMessage
 from gantrymq.store.paths import StorePaths, offset_files
 from gantrymq.store.timer.timed_message import due_ms
 from gantrymq.store.timer.timer_files import TimerCheckpointFile
@@ -85,6 +85,19 @@ class RecoveredTimers:
     reason: str = ""
 
 
+class TimedMessages(Protocol):
+    """The commit log, as the recovery reads it."""
+
+    @property
+    def min_offset(self) -> int:
+        """Where it begins."""
+        ...
+
+    def read(self, phy_offset: int, size: int) -> StoredMessage | None:
+        """The message at a physical offset; None unless a record of this size begins there."""
+        ...
+
+
 class TimerRecovery:
     """The recovery of the timers of the store at ``paths``. Its commit log is recovered, and ended at ``ends``."""
 
@@ -92,7 +105,7 @@ class TimerRecovery:
         self,
         fs: FileSystem,
         paths: StorePaths,
-        log: CommitLog,
+        log: TimedMessages,
         ends: LogEnds,
         timer_log: TimerLog,
         wheel: TimerWheel,
@@ -141,8 +154,17 @@ class TimerRecovery:
         files.truncate_dirty(found.end, wipe=True)
         files.mark_unflushed(min(begin, found.end))
         files.flush_all()
-        self._fit_wheel(found.state.read_ms // self._precision_ms, begin, durable)
+        self._fit_wheel(found)
         return found.state
+
+    def is_wheel_wrong(self, found: RecoveredTimers) -> bool:
+        """Whether :meth:`run` rebuilds the wheel from the timer log that :meth:`look` has found."""
+        if not self._wheel.is_usable and found.end == found.begin:
+            return False  # no message waits, so a wheel would only take space
+        read_time, durable = found.state.read_ms // self._precision_ms, self._checkpoint.page.timer_log_flush_pos
+        if self._is_unfit(read_time, found.end):
+            return True
+        return self._is_behind(self._slots(read_time, self._scan_begin(durable), durable))
 
     def remake(self, reason: str, now_ms: int, queue_end: int | None = None) -> TimerState:
         """Remove timer log and wheel, and begin with the first message of the timer topic. Raises DiskFullError.
@@ -213,27 +235,27 @@ class TimerRecovery:
 
     # The wheel
 
-    def _fit_wheel(self, read_time: int, begin: int, durable: int) -> None:
-        """Let the slots from ``read_time`` on point to all units of the log, and to nothing else.
+    def _fit_wheel(self, found: RecoveredTimers) -> None:
+        """Let the slots from the read time on point to all units of the log, and to nothing else.
 
-        Only units after ``begin`` are read. The wheel must already point to those before ``durable``.
+        Only units after the beginning of the scan are read. The wheel must already point to those before the durable
+        end.
         """
-        end = self._timer_log.end
-        if not self._wheel.is_usable and end == self._timer_log.begin:
-            return  # no message waits, so a wheel would only take space
-        if self._is_wheel_wrong(read_time, end) or self._is_behind(self._slots(read_time, begin, durable)):
+        read_time, end = found.state.read_ms // self._precision_ms, self._timer_log.end
+        if self.is_wheel_wrong(found):
             _LOGGER.warning("the timer wheel is rebuilt from the timer log")
-            found = self._slots(read_time, self._timer_log.begin, end)
-            self._wheel.replace(np.array(found, SLOT_DTYPE))
+            slots = self._slots(read_time, self._timer_log.begin, end)
+            self._wheel.replace(np.array(slots, SLOT_DTYPE))
             return
-        for slot in self._slots(read_time, max(begin, durable), end):
+        durable = self._checkpoint.page.timer_log_flush_pos
+        for slot in self._slots(read_time, max(self._scan_begin(durable), durable), end):
             there = self._wheel.raw_slot(slot.time)
             if there is None or there.time < slot.time:
                 self._wheel.put(slot)
             elif there.time == slot.time and there.last < slot.last:
                 self._wheel.put(there._replace(last=slot.last, num=there.num + slot.num))
 
-    def _is_wheel_wrong(self, read_time: int, end: int) -> bool:
+    def _is_unfit(self, read_time: int, end: int) -> bool:
         """Whether the wheel is missing, outdated, or points after the end of the log."""
         if not self._wheel.is_usable or self._wheel.has_snapshots:
             return True

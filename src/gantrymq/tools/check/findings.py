@@ -73,6 +73,9 @@ class Kind(Enum):
     CONFIG_JSON = "config-json"
     CONSUMER_AHEAD = "consumer-ahead"
     TOPICS_WITHOUT_ROUTE = "topics-without-route"
+    TIMER_LOG = "timer-log"
+    TIMER_WHEEL = "timer-wheel"
+    TIMER_CHECKPOINT = "timer-checkpoint"
 
 
 RECOVER = "`gantrymq store recover` writes it again"
