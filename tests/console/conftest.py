@@ -17,8 +17,15 @@ from gantrymq.console.server import ConsoleServer
 
 
 @pytest.fixture(scope="package")
-def demo() -> Iterator[DemoCluster]:
-    with EmbeddedBroker(console=True) as broker, demo_cluster(broker, is_large=False) as cluster:
+def broker() -> Iterator[EmbeddedBroker]:
+    """The broker of the demo cluster. Do not stop it."""
+    with EmbeddedBroker(console=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def demo(broker: EmbeddedBroker) -> Iterator[DemoCluster]:
+    with demo_cluster(broker.namesrv, is_large=False) as cluster:
         yield cluster
 
 
@@ -26,7 +33,7 @@ def demo() -> Iterator[DemoCluster]:
 def changing_url(demo: DemoCluster) -> Iterator[str]:
     """The address of a console that may change the cluster."""
     loop = LoopThread("console")
-    server = ConsoleServer(cluster_site(ClientConfig(demo.broker.namesrv)), Access(allow_changes=True))
+    server = ConsoleServer(cluster_site(ClientConfig(demo.namesrv)), Access(allow_changes=True))
     try:
         loop.run(server.start())
         yield server.url
@@ -35,9 +42,9 @@ def changing_url(demo: DemoCluster) -> Iterator[str]:
 
 
 @pytest.fixture(scope="package")
-def page(demo: DemoCluster) -> Iterator[httpx.Client]:
+def page(broker: EmbeddedBroker, demo: DemoCluster) -> Iterator[httpx.Client]:
     """A browser at the read-only console."""
-    with httpx.Client(base_url=demo.broker.console, timeout=30) as client:
+    with httpx.Client(base_url=broker.console, timeout=30) as client:
         yield client
 
 

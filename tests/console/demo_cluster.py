@@ -1,6 +1,6 @@
 """A cluster with all that a page can show: topics, groups, lag, dead letters, pending messages, bodies of all kinds.
 
-``python -m tests.console.demo_cluster [PORT]`` serves the console of such a cluster, with changes allowed.
+``python tests/console/demo_cluster.py [PORT]`` serves the console of such a cluster, with changes allowed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -25,6 +25,7 @@ from gantrymq import (
     TransactionProducer,
 )
 from gantrymq.client.admin.admin_client import AdminClient
+from gantrymq.errors import MQClientError
 
 HTML = b"<script>alert(1)</script><img src=x onerror=alert(2)>&amp;"
 ESCAPES = "red \x1b[31mtext\x07 and \u202etxt.exe\u2066".encode()
@@ -42,29 +43,47 @@ SAMPLE = {
 
 @dataclass
 class DemoCluster:
-    """The broker, and the ids of some messages in it."""
+    """The name server's address, and the ids of some messages."""
 
-    broker: EmbeddedBroker
+    namesrv: str
     ids: dict[str, str] = field(default_factory=dict)
 
 
 @contextmanager
-def demo_cluster(broker: EmbeddedBroker, *, is_large: bool = True) -> Iterator[DemoCluster]:
-    """Fill a running broker. Its consumers stay connected until the end of the block."""
+def demo_cluster(namesrv: str, *, is_large: bool = True) -> Iterator[DemoCluster]:
+    """Fill a running cluster. Its consumers stay connected until the end of the block."""
     with ExitStack() as stack:
-        demo = DemoCluster(broker)
+        admin = stack.enter_context(AdminClient(namesrv))
+        demo = DemoCluster(namesrv)
         for topic, queues in (("orders", 4), ("payments", 8), ("audit-log", 1), ("bodies", 1), (ODD_TOPIC, 2)):
-            broker.create_topic(topic, queues)
-        producer = stack.enter_context(Producer(broker.namesrv, producer_group="shop", trace=True))
+            admin.create_topic(topic, read_queue_nums=queues, write_queue_nums=queues)
+        for group in ("billing", "invoices", "mailer"):
+            admin.create_subscription_group(group)
+        _wait(lambda: {"orders", "payments", "audit-log", "bodies", ODD_TOPIC} <= {*admin.topics()})
+        producer = stack.enter_context(Producer(namesrv, producer_group="shop", trace=True))
         _orders(demo, producer)
         _bodies(demo, producer, is_large=is_large)
-        stack.enter_context(_consumer(broker, "invoices", "orders", "paid || sent"))
-        stack.enter_context(_failing(broker, "mailer", "payments"))
-        _pending(broker, producer)
-        stack.enter_context(_open_transaction(broker))
-        _behind(broker, "billing", "orders")
-        broker.wait_for_messages("%DLQ%mailer", 3)
+        stack.enter_context(_consumer(namesrv, "invoices", "orders", "paid || sent"))
+        stack.enter_context(_failing(namesrv, "mailer", "payments"))
+        _pending(producer)
+        stack.enter_context(_open_transaction(namesrv))
+        _behind(admin, "billing", "orders")
+        _wait(lambda: _count(admin, "%DLQ%mailer") == 3)
         yield demo
+
+
+def _wait(condition: Callable[[], bool], timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _count(admin: AdminClient, topic: str) -> int:
+    try:
+        return sum(one.max_offset for one in admin.topic_stats(topic).values())
+    except MQClientError:
+        return 0  # it is made with its first message
 
 
 def _orders(demo: DemoCluster, producer: Producer) -> None:
@@ -97,9 +116,9 @@ def _bodies(demo: DemoCluster, producer: Producer, *, is_large: bool) -> None:
         demo.ids[name] = sent.msg_id
 
 
-def _consumer(broker: EmbeddedBroker, group: str, topic: str, expression: str) -> PushConsumer:
+def _consumer(namesrv: str, group: str, topic: str, expression: str) -> PushConsumer:
     consumer = PushConsumer(
-        broker.namesrv,
+        namesrv,
         consumer_group=group,
         consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
         trace=True,
@@ -109,10 +128,10 @@ def _consumer(broker: EmbeddedBroker, group: str, topic: str, expression: str) -
     return consumer
 
 
-def _failing(broker: EmbeddedBroker, group: str, topic: str) -> PushConsumer:
+def _failing(namesrv: str, group: str, topic: str) -> PushConsumer:
     """A consumer that fails, without a retry: its messages go to the DLQ."""
     consumer = PushConsumer(
-        broker.namesrv,
+        namesrv,
         consumer_group=group,
         consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
         max_reconsume_times=0,
@@ -122,7 +141,7 @@ def _failing(broker: EmbeddedBroker, group: str, topic: str) -> PushConsumer:
     return consumer
 
 
-def _pending(broker: EmbeddedBroker, producer: Producer) -> None:
+def _pending(producer: Producer) -> None:
     for level, number in ((5, 2), (9, 3), (18, 1)):
         for _ in range(number):
             producer.send(Message("orders", b"later", delay_level=level))
@@ -130,21 +149,17 @@ def _pending(broker: EmbeddedBroker, producer: Producer) -> None:
         producer.send(Message("orders", b"a reminder", delay_ms=hours * 3_600_000))
 
 
-def _open_transaction(broker: EmbeddedBroker) -> TransactionProducer:
-    producer = TransactionProducer(
-        broker.namesrv, lambda message: LocalTransactionState.UNKNOW, producer_group="checkout"
-    )
+def _open_transaction(namesrv: str) -> TransactionProducer:
+    producer = TransactionProducer(namesrv, lambda message: LocalTransactionState.UNKNOW, producer_group="checkout")
     producer.send_in_transaction(Message("orders", b"undecided"), lambda *given: LocalTransactionState.UNKNOW)
     producer.send_in_transaction(Message("orders", b"decided"), lambda *given: LocalTransactionState.COMMIT_MESSAGE)
     return producer
 
 
-def _behind(broker: EmbeddedBroker, group: str, topic: str) -> None:
+def _behind(admin: AdminClient, group: str, topic: str) -> None:
     """A group without members that has consumed a part of each queue."""
-    with AdminClient(broker.namesrv) as admin:
-        admin.create_subscription_group(group)
-        for queue, bounds in admin.topic_stats(topic).items():
-            admin.update_consume_offset(group, queue, bounds.max_offset // 3)
+    for queue, bounds in admin.topic_stats(topic).items():
+        admin.update_consume_offset(group, queue, bounds.max_offset // 3)
 
 
 def main(port: int, seconds: float) -> None:
@@ -154,7 +169,7 @@ def main(port: int, seconds: float) -> None:
     from gantrymq.console.cluster.site import cluster_site
     from gantrymq.console.server import ConsoleServer, access_for
 
-    with EmbeddedBroker() as broker, demo_cluster(broker):
+    with EmbeddedBroker() as broker, demo_cluster(broker.namesrv):
         loop = LoopThread("console")
         server = ConsoleServer(
             cluster_site(ClientConfig(broker.namesrv)), access_for("127.0.0.1", allow_changes=True), port=port

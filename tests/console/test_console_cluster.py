@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx
 import pytest
 
 from console.demo_cluster import EVIL_KEY, HTML, KEY, ODD_TOPIC, DemoCluster
+from console.pages import crawl, form_of, shown
 from gantrymq import EmbeddedBroker
 from gantrymq.client.admin.admin_client import AdminClient
 from gantrymq.client.loop_thread import LoopThread
@@ -23,48 +24,8 @@ from gantrymq.console.cluster.pending import delay_ms
 from gantrymq.embedded.standalone import Extras, Standalone
 
 
-def shown(answer: httpx.Response, status: int = 200) -> str:
-    """The text of a page, without marks of HTML."""
-    assert answer.status_code == status, answer.text
-    return html.unescape(re.sub(r"<[^>]+>", " ", answer.text))
-
-
-def form_of(answer: httpx.Response, action: str) -> dict[str, str]:
-    """The fields of the form of a page that is sent to ``action``."""
-    found = re.search(rf'<form[^>]*action="{re.escape(action)}".*?</form>', answer.text, re.S)
-    assert found, f"no form to {action}"
-    fields = {}
-    for tag in re.findall(r"<input[^>]*>", found[0]):
-        values = dict(re.findall(r'(\w+)="([^"]*)"', tag))
-        if "name" in values and (values.get("type") not in ("radio", "checkbox") or "checked" in tag):
-            fields[values["name"]] = html.unescape(values.get("value", ""))
-    return fields
-
-
 def test_no_page_fails_or_shows_raw_characters(page: httpx.Client) -> None:
-    """One page of each kind that the pages link to, and what these link to."""
-    texts = dict[str, str]()
-    waiting = {"/": "/"}
-    while waiting:
-        for kind, path in waiting.items():
-            answer = page.get(path)
-            assert answer.status_code == 200, (path, answer.text[-2000:])
-            assert "\x1b" not in answer.text
-            assert "\u202e" not in answer.text
-            assert "<script>alert" not in answer.text
-            assert "<b>" not in answer.text
-            texts[kind] = answer.text
-        links = {one for text in texts.values() for one in re.findall(r'<a[^>]*href="(/[^"]*)"', text)}
-        kinds = {kind_of_page(html.unescape(one)): html.unescape(one) for one in sorted(links)}
-        waiting = {kind: path for kind, path in kinds.items() if kind not in texts and "/message/body" not in path}
-    assert len(texts) > 20
-
-
-def kind_of_page(path: str) -> str:
-    """The address without names and values."""
-    parts = urlsplit(path)
-    names = re.sub(r"^(/\w+)/.*", r"\1/NAME", parts.path)
-    return f"{names}?{sorted(one.partition('=')[0] for one in parts.query.split('&'))}"
+    assert len(crawl(page)) > 20
 
 
 def test_topics_are_listed_by_kind(page: httpx.Client) -> None:
@@ -198,7 +159,7 @@ def test_pending_messages_are_listed_by_due_time(page: httpx.Client) -> None:
     ]
 
 
-def test_a_console_that_only_reads_changes_nothing(page: httpx.Client, demo: DemoCluster) -> None:
+def test_a_console_that_only_reads_changes_nothing(page: httpx.Client, broker: EmbeddedBroker) -> None:
     token = form_token(page)
     for path, fields in (
         ("/topics/create", {"topic": "new"}),
@@ -210,7 +171,7 @@ def test_a_console_that_only_reads_changes_nothing(page: httpx.Client, demo: Dem
         refused = page.post(path, data={**fields, "form_token": token})
         assert "read-only" in shown(refused, 403), path
         assert page.post(path).status_code == 403
-    with AdminClient(demo.broker.namesrv) as admin:
+    with AdminClient(broker.namesrv) as admin:
         assert "new" not in admin.topics()
         assert "orders" in admin.topics()
     for path in ("/topics", "/topics/orders", "/delete-topic?topic=orders", "/reset?group=billing&topic=orders"):
@@ -222,7 +183,7 @@ def form_token(client: httpx.Client) -> str:
     return found[1] if found else ""
 
 
-def test_a_form_needs_the_token_of_this_run(changing: httpx.Client, demo: DemoCluster) -> None:
+def test_a_form_needs_the_token_of_this_run(changing: httpx.Client, broker: EmbeddedBroker) -> None:
     for token in ("", "wrong"):
         refused = changing.post("/topics/create", data={"topic": "forged", "form_token": token})
         assert "not of this run" in shown(refused, 403)
@@ -232,14 +193,14 @@ def test_a_form_needs_the_token_of_this_run(changing: httpx.Client, demo: DemoCl
     assert changing.post("/topics/create", json=other).status_code == 415
     assert changing.post("/topics/create", content=b"x" * (1 << 21), headers=FORM).status_code == 413
     assert changing.get("/topics/create").status_code == 404
-    with AdminClient(demo.broker.namesrv) as admin:
+    with AdminClient(broker.namesrv) as admin:
         assert "forged" not in admin.topics()
 
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
-def test_a_topic_is_created_changed_and_deleted(changing: httpx.Client, demo: DemoCluster) -> None:
+def test_a_topic_is_created_changed_and_deleted(changing: httpx.Client, broker: EmbeddedBroker) -> None:
     form = form_of(changing.get("/topics"), "/topics/create")
     made = changing.post("/topics/create", data={**form, "topic": "life", "read": "2", "write": "2", "type": "FIFO"})
     assert made.status_code == 303
@@ -253,8 +214,8 @@ def test_a_topic_is_created_changed_and_deleted(changing: httpx.Client, demo: De
     change = form_of(changing.get("/topics/life"), "/topics/change")
     changed = changing.post("/topics/change", data={**change, "read": "5", "write": "3", "perm": "4"})
     assert changed.status_code == 303
-    with AdminClient(demo.broker.namesrv) as admin:
-        now = admin.topic_config("life", demo.broker.address)
+    with AdminClient(broker.namesrv) as admin:
+        now = admin.topic_config("life", broker.address)
         assert (now.read_queue_nums, now.write_queue_nums, now.perm) == (5, 3, 4)
         assert now.attributes == {"message.type": "FIFO"}
     conflict = changing.post("/topics/change", data={**change, "read": "9"})
@@ -269,9 +230,9 @@ def test_a_topic_is_created_changed_and_deleted(changing: httpx.Client, demo: De
     assert "illegal characters" in shown(wrong, 400)
 
 
-def test_a_group_is_moved_after_a_preview(changing: httpx.Client, demo: DemoCluster) -> None:
+def test_a_group_is_moved_after_a_preview(changing: httpx.Client, broker: EmbeddedBroker) -> None:
     def offsets() -> dict[int, int]:
-        return demo.broker.consumer_offsets("billing", "orders")
+        return broker.consumer_offsets("billing", "orders")
 
     before = offsets()
     where = {"group": "billing", "topic": "orders", "to": "earliest"}
@@ -302,7 +263,7 @@ def test_a_group_is_moved_after_a_preview(changing: httpx.Client, demo: DemoClus
     assert changing.post("/reset", data={**form, "seen": "[1]"}).status_code == 400
 
 
-def test_dead_letters_are_sent_again_once(changing: httpx.Client, demo: DemoCluster) -> None:
+def test_dead_letters_are_sent_again_once(changing: httpx.Client, broker: EmbeddedBroker) -> None:
     assert "mailer" in shown(changing.get("/dlq"))
     letters = re.findall(r'name="letter" value="([^"]*)"', changing.get("/dlq/mailer").text)
     assert len(letters) >= 3
@@ -310,16 +271,16 @@ def test_dead_letters_are_sent_again_once(changing: httpx.Client, demo: DemoClus
     asked = changing.get("/resend", params=chosen)
     assert "payments" in shown(asked)
     form = {**form_of(asked, "/resend"), "letter": letters[:2], "to": "topic"}
-    before = len(demo.broker.messages("payments"))
+    before = len(broker.messages("payments"))
     sent = changing.post("/resend", data=form)
     assert sent.status_code == 303
     assert "2 of 2 dead letters were sent again." in shown(changing.get(sent.headers["location"]))
-    found = demo.broker.wait_for_messages("payments", before + 2)
+    found = broker.wait_for_messages("payments", before + 2)
     assert {one.keys[0] for one in found[-2:]} <= {"payment-0", "payment-1", "payment-2"}
 
     conflict = changing.post("/resend", data=form)
     assert "2 of these letters were sent again since the page was loaded" in shown(conflict, 409)
-    assert len(demo.broker.messages("payments")) == before + 2
+    assert len(broker.messages("payments")) == before + 2
     assert changing.post("/resend", data={**form, "letter": "x"}).status_code == 400
     gone = changing.post("/resend", data={**form_of(asked, "/resend"), "letter": "broker-a/0/99"})
     assert "it is not there any more" in shown(changing.get(gone.headers["location"]))

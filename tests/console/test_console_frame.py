@@ -10,7 +10,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from console.demo_cluster import DemoCluster
 from gantrymq import EmbeddedBroker, Message, Producer
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.clock import ShiftedClock
@@ -33,14 +32,14 @@ def served(access: Access, path: Path) -> Iterator[tuple[str, httpx.Client]]:
         loop.close(server.shutdown())
 
 
-def test_the_overview_shows_the_brokers(page: httpx.Client, demo: DemoCluster) -> None:
+def test_the_overview_shows_the_brokers(page: httpx.Client, broker: EmbeddedBroker) -> None:
     answer = page.get("/")
     assert answer.status_code == 200
-    assert demo.broker.address in answer.text
+    assert broker.address in answer.text
     assert "broker-a" in answer.text
     part = page.get("/live/overview")
     assert "<html" not in part.text
-    assert demo.broker.address in part.text
+    assert broker.address in part.text
     [point] = page.get("/live/rates").json()["points"][:1]
     assert len(point) == 4
 

@@ -1,0 +1,92 @@
+"""The console at the real cluster: every page, and every change."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from console.demo_cluster import DemoCluster, demo_cluster
+from console.pages import crawl, form_of, shown
+from gantrymq.client.admin.admin_client import AdminClient
+from gantrymq.client.loop_thread import LoopThread
+from gantrymq.client.settings import ClientConfig
+from gantrymq.console.cluster.site import cluster_site
+from gantrymq.console.security import Access
+from gantrymq.console.server import ConsoleServer
+
+from .java_cluster import JavaCluster
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def demo(java: None) -> Iterator[DemoCluster]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gantrymq-console-")))
+        cluster = stack.enter_context(JavaCluster(folder / "store", {"timerWheelEnable": True}))
+        yield stack.enter_context(demo_cluster(cluster.namesrv, is_large=False))
+
+
+@pytest.fixture(scope="module")
+def page(demo: DemoCluster) -> Iterator[httpx.Client]:
+    loop = LoopThread("console")
+    server = ConsoleServer(cluster_site(ClientConfig(demo.namesrv)), Access(allow_changes=True))
+    try:
+        loop.run(server.start())
+        with httpx.Client(base_url=server.url, timeout=60) as client:
+            yield client
+    finally:
+        loop.close(server.shutdown())
+
+
+def test_every_page_shows_the_real_cluster(page: httpx.Client) -> None:
+    texts = crawl(page)
+    assert len(texts) > 20
+    # Nothing is missing in a cluster that is whole.
+    assert not [path for path, text in texts.items() if "does not answer" in text or "do not answer" in text]
+
+
+def test_pages_have_the_facts_of_the_real_cluster(page: httpx.Client, demo: DemoCluster) -> None:
+    assert "paid || sent" in shown(page.get("/groups/invoices"))
+    assert "No consumer of the group is connected." in shown(page.get("/groups/billing"))
+    assert "shop" in shown(page.get("/clients"))
+    for query in (
+        {"by": "key", "key": "order-4711"},
+        {"by": "id", "id": demo.ids["offset"]},
+        {"by": "topic", "most": "200"},
+    ):
+        assert demo.ids["order"] in shown(page.get("/messages", params={"topic": "orders", **query})), query
+    text = page.get("/pending").text
+    levels = re.findall(r'<th scope="row" class="n">(\d+)</th><td>(\w+)</td><td>broker-a</td><td class="n">(\d+)', text)
+    assert levels == [("5", "1m", "2"), ("9", "5m", "3"), ("18", "2h", "1")]
+    assert len(re.findall(r"<td>timer</td><th", text)) == 3
+    assert "producer group checkout" in text
+
+
+def test_the_real_cluster_is_changed(page: httpx.Client, demo: DemoCluster) -> None:
+    form = form_of(page.get("/topics"), "/topics/create")
+    made = page.post("/topics/create", data={**form, "topic": "life", "read": "2", "write": "2", "type": "FIFO"})
+    assert "life was created at broker-a." in shown(page.get(made.headers["location"]))
+    change = form_of(page.get("/topics/life"), "/topics/change")
+    changed = page.post("/topics/change", data={**change, "read": "5", "write": "3", "perm": "4"})
+    assert "life was changed at broker-a." in shown(page.get(changed.headers["location"]))
+    delete = form_of(page.get("/delete-topic?topic=life"), "/topics/delete")
+    assert page.post("/topics/delete", data={**delete, "again": "life"}).status_code == 303
+    for to, offset in (("earliest", ""), ("offset", "3"), ("latest", "")):
+        preview = page.get("/reset", params={"group": "billing", "topic": "orders", "to": to, "offset": offset})
+        moved = page.post("/reset", data=form_of(preview, "/reset"))
+        assert "billing was moved in 4 of 4 queues of orders." in shown(page.get(moved.headers["location"])), to
+        with AdminClient(demo.namesrv) as admin:
+            stats = admin.consume_stats("billing", "orders").values()
+        wanted = [{"earliest": 0, "offset": 3}.get(to, one.broker_offset) for one in stats]
+        assert [one.consumer_offset for one in stats] == wanted
+    letters = re.findall(r'name="letter" value="([^"]*)"', page.get("/dlq/mailer").text)
+    asked = page.get("/resend", params={"group": "mailer", "letter": letters[:1]})
+    sent = page.post("/resend", data={**form_of(asked, "/resend"), "to": "topic"})
+    assert "1 of 1 dead letters were sent again." in shown(page.get(sent.headers["location"]))
