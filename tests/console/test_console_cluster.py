@@ -56,6 +56,7 @@ def test_a_group_shows_its_lag_members_and_subscriptions(page: httpx.Client) -> 
     assert "clustering" in text
     behind = shown(page.get("/groups/billing"))
     assert "No consumer of the group is connected." in behind
+    assert len(re.findall(r"orders\s+broker-a", behind)) == 4
     assert "There is no group nobody." in shown(page.get("/groups/nobody"), 404)
     listed = shown(page.get("/groups"))
     assert "billing" in listed

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gantrymq.console.cluster.lag import GroupLag, group_lags
+from gantrymq.console.cluster.lag import GroupLag, group_lags, progress_of
 from gantrymq.console.cluster.names import is_own_group
 from gantrymq.console.cluster.source import Broker, ClusterSession, ClusterSource
 from gantrymq.console.view import View, get
@@ -140,7 +140,9 @@ def progress(session: ClusterSession, name: str, topic: str | None = None) -> di
     """The progress of a group by queue; empty if it has consumed nothing."""
     try:
         return session.admin.consume_stats(name, topic)
-    except (NoRouteError, MQBrokerError):
+    except NoRouteError:  # it has no retry topic: its offsets were written by another program
+        return progress_of(session, session.masters(), name) if topic is None else {}
+    except MQBrokerError:
         return {}
     except GantrymqError as error:
         session.note_missing(f"progress of {name}", error)

@@ -5,11 +5,13 @@ Source: GET_BROKER_CONSUME_STATS.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gantrymq.client.namespace import without_namespace, wrap_namespace
 from gantrymq.console.cluster.source import Broker, ClusterSession
-from gantrymq.remoting.bodies.group import ConsumeStatsList
+from gantrymq.model.message_queue import MessageQueue
+from gantrymq.remoting.bodies.group import ConsumeStats, ConsumeStatsList, OffsetWrapper
 from gantrymq.remoting.body import by_queue
 
 
@@ -36,6 +38,17 @@ def group_lags(session: ClusterSession, brokers: list[Broker]) -> dict[str, Grou
     return lags
 
 
+def progress_of(session: ClusterSession, brokers: list[Broker], group: str) -> dict[MessageQueue, OffsetWrapper]:
+    """The progress of one group by queue, also of one without a retry topic, whose brokers no route names."""
+    full = wrap_namespace(session.config.namespace, group)
+    table: dict[MessageQueue, OffsetWrapper] = {}
+    for _, found in session.each(brokers, lambda one: session.admin.broker_consume_stats(one.address)):
+        for queue, one in _queues(groups[full] for groups in found.consume_stats_list if full in groups):
+            topic = without_namespace(session.config.namespace, queue.topic)
+            table[MessageQueue(topic, queue.broker_name, queue.queue_id)] = one
+    return dict(sorted(table.items()))
+
+
 def _add(lags: dict[str, GroupLag], found: ConsumeStatsList, namespace: str) -> None:
     for groups in found.consume_stats_list:
         for group, stats in groups.items():
@@ -43,8 +56,15 @@ def _add(lags: dict[str, GroupLag], found: ConsumeStatsList, namespace: str) -> 
                 continue  # of another namespace
             name = without_namespace(namespace, group)
             lag = lags.setdefault(name, GroupLag(name))
-            for queue, one in (pair for table in stats for pair in by_queue(table.offset_table).items()):
+            for queue, one in _queues([stats]):
                 lag.behind += max(one.broker_offset - one.consumer_offset, 0)
                 lag.queues += 1
                 lag.consumed_ms = max(lag.consumed_ms, one.last_timestamp)
                 lag.topics |= {without_namespace(namespace, queue.topic)}
+
+
+def _queues(lists: Iterable[list[ConsumeStats]]) -> Iterator[tuple[MessageQueue, OffsetWrapper]]:
+    """The queues of a group's tables, one table for each topic."""
+    for tables in lists:
+        for table in tables:
+            yield from by_queue(table.offset_table).items()
