@@ -14,6 +14,7 @@ from gantrymq.model.size import size_text
 TEXT, JSON, HEX = "text", "json", "hex"
 VIEWS = (TEXT, JSON, HEX)
 SHOWN_CHARACTERS = 64 << 10
+_ONE_LINE = str.maketrans("\t\n\r", "   ")
 _MOST_JSON_BYTES = 2 << 20  # parsing and indenting more takes too long for a page
 
 
@@ -60,7 +61,7 @@ def _note(shown: int, total: int, unit: str) -> str:
 def beginning(body: bytes, most: int = 80) -> str:
     """The beginning of a body in one line of a table: text, or hexadecimal."""
     text = body_beginning(body, len(body), most)
-    if text is not None and not any(ord(one) < 0x20 and one not in "\t\n\r" for one in text):
-        return " ".join(text.split())
+    if text is not None and "\0" not in text:
+        return text.replace("\r\n", " ").translate(_ONE_LINE)
     shown = body[: most // 3].hex(" ")
     return f"{shown} …" if len(body) > most // 3 else shown

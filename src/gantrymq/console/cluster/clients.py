@@ -28,6 +28,19 @@ class ConsumerRow:
     topics: str
 
 
+@dataclass(frozen=True)
+class ProducerRow:
+    """A producer, and the brokers that it is connected to."""
+
+    group: str
+    client_id: str
+    address: str
+    language: str
+    version: str
+    last_ms: int
+    brokers: tuple[str, ...]
+
+
 class ClientPages:
     """The clients of a cluster."""
 
@@ -42,7 +55,9 @@ class ClientPages:
         """The producers and the consumers whose group, id or address contains ``q``."""
         wanted = view.text("q").lower()
         with self._source.session(view) as session:
-            producers = [row for row in _producers(session) if wanted in " ".join(map(str, row.values())).lower()]
+            producers = [
+                one for one in _producers(session) if wanted in f"{one.group} {one.client_id} {one.address}".lower()
+            ]
             consumers, is_cut = _consumers(session)
         consumers = [
             one for one in consumers if wanted in f"{one.group} {one.client.client_id} {one.client.address}".lower()
@@ -69,21 +84,23 @@ class ClientPages:
         )
 
 
-def _producers(session: ClusterSession) -> list[dict[str, object]]:
-    """A row for each producer at each master. Several brokers list the same producer, which is one row."""
-    rows: dict[tuple[str, str | None], dict[str, object]] = {}
+def _producers(session: ClusterSession) -> list[ProducerRow]:
+    """A row for each producer. Several brokers list the same producer, which is one row."""
+    rows: dict[tuple[str, str], ProducerRow] = {}
     for broker, groups in session.each(session.masters(), lambda one: session.admin.all_producers(one.address)):
         for group, members in groups.items():
             for one in members:
-                row = rows.setdefault(
-                    (group, one.client_id),
-                    {
-                        "group": group, "client_id": one.client_id, "address": one.remote_ip, "language": one.language,
-                        "version": version_name(one.version), "last_ms": one.last_update_timestamp, "brokers": "",
-                    },
-                )  # fmt: skip
-                row["brokers"] = f"{row['brokers']}, {broker.name}".removeprefix(", ")
-    return [rows[key] for key in sorted(rows, key=str)]
+                key = (group, one.client_id or "")
+                before = rows[key].brokers if key in rows else ()
+                rows[key] = ProducerRow(
+                    *key,
+                    (one.remote_ip or "").removeprefix("/"),
+                    one.language or "",
+                    version_name(one.version),
+                    one.last_update_timestamp,
+                    (*before, broker.name),
+                )
+    return [rows[key] for key in sorted(rows)]
 
 
 def _consumers(session: ClusterSession) -> tuple[list[ConsumerRow], bool]:

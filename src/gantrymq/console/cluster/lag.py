@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from gantrymq.client.namespace import without_namespace, wrap_namespace
+from gantrymq.client.namespace import RETRY_PREFIX, without_namespace, wrap_namespace
 from gantrymq.console.cluster.source import Broker, ClusterSession
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.group import ConsumeStats, ConsumeStatsList, OffsetWrapper
@@ -27,6 +27,11 @@ class GroupLag:
     queues: int = 0
     consumed_ms: int = 0
     topics: frozenset[str] = frozenset()
+
+    @property
+    def own_topics(self) -> list[str]:
+        """The topics without that of the group's retries."""
+        return sorted(one for one in self.topics if not one.startswith(RETRY_PREFIX))
 
 
 def group_lags(session: ClusterSession, brokers: list[Broker]) -> dict[str, GroupLag]:

@@ -106,7 +106,7 @@ class Watch:
                 topics=sum(kind_of(one, servers) == NORMAL for one in topics),
                 groups=sum(map(is_own_group, groups)),
                 dead_letter_topics=sum(kind_of(one) == DLQ for one in topics),
-                lags=tuple(one for one in ordered if one.queues),
+                lags=tuple(one for one in ordered if one.queues and is_own_group(one.group)),
                 missing=tuple(missing),
             )
 
