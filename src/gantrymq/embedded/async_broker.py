@@ -90,6 +90,11 @@ class AsyncEmbeddedBroker:
         return self.blocking.grpc
 
     @property
+    def metrics_url(self) -> str:
+        """The URL of Prometheus' metrics. Empty unless ``settings`` have ``metricsExporterType=PROM``."""
+        return self.blocking.metrics_url
+
+    @property
     def store_path(self) -> Path:
         """The store's directory."""
         return self.blocking.store_path

@@ -126,6 +126,12 @@ class EmbeddedBroker:
         return address
 
     @property
+    def metrics_url(self) -> str:
+        """The URL of Prometheus' metrics. Empty unless ``settings`` have ``metricsExporterType=PROM``."""
+        address = self._life.pair.broker.metrics.address
+        return f"http://{address}/metrics" if address else ""
+
+    @property
     def store_path(self) -> Path:
         """The store's directory."""
         return self._life.store_path

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 Setting = str | int | bool
 Settings = Mapping[str, Setting]
 
-# Small files, which are created fast, and a broker that accepts sends even if a busy test has delayed them.
+# Small files, which are created fast, a broker that accepts sends even if a busy test has delayed them, and a free port
+# for metrics.
 DEFAULTS: Settings = {
     "mappedFileSizeCommitLog": 16 << 20,
     "mappedFileSizeConsumeQueue": 60_000,
@@ -50,6 +51,7 @@ DEFAULTS: Settings = {
     "maxIndexNum": 40_000,
     "waitTimeMillsInSendQueue": 60_000,
     "osPageCacheBusyTimeOutMills": 60_000,
+    "metricsPromExporterPort": 0,
 }
 _TIMEOUT_MS = 10_000
 _ASK_AGAIN_S = 0.005

@@ -5,8 +5,8 @@ encoded and compressed on a thread. Scrapes that come at the same time share one
 little.
 
 Limits: a request has at most ``_REQUEST_BYTES`` and must arrive within ``_REQUEST_S``; a scraper must read its answer
-within ``_ANSWER_S``; at most ``MAX_CONNECTIONS`` are open, and further ones are closed at once. Each connection has one
-request.
+within ``_ANSWER_S``; at most ``MAX_CONNECTIONS`` are open: a further one replaces the oldest one that has sent no
+request, or is closed. Each connection has one request.
 
 Thread rule: the event loop's thread.
 
@@ -56,6 +56,7 @@ class MetricsEndpoint:
         self._collect, self._common = collect, common
         self._snapshot: asyncio.Task[Sequence[Family]] | None = None
         self._open: set[asyncio.StreamWriter] = set()
+        self._silent: dict[asyncio.StreamWriter, None] = {}  # whose request has not arrived, oldest first
         self._server: asyncio.Server | None = None
         self.host, self.port = "", 0
 
@@ -87,13 +88,15 @@ class MetricsEndpoint:
             self._snapshot.cancel()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._open) >= MAX_CONNECTIONS:
+        if len(self._open) >= MAX_CONNECTIONS and not self._make_room():
             writer.transport.abort()
             return
         self._open.add(writer)
+        self._silent[writer] = None
         try:
             async with asyncio.timeout(_REQUEST_S):
                 head = await reader.readuntil(b"\r\n\r\n")
+            self._silent.pop(writer, None)
             answer = await self._answer(head)
             writer.write(answer)
             async with asyncio.timeout(_ANSWER_S):
@@ -103,7 +106,19 @@ class MetricsEndpoint:
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             writer.transport.abort()  # a scraper that hangs, has left, or sends something else
         finally:
-            self._open.discard(writer)
+            self._forget(writer)
+
+    def _make_room(self) -> bool:
+        """Close the oldest connection whose request has not arrived. Returns False if there is none."""
+        for writer in self._silent:
+            writer.transport.abort()
+            self._forget(writer)
+            return True
+        return False
+
+    def _forget(self, writer: asyncio.StreamWriter) -> None:
+        self._open.discard(writer)
+        self._silent.pop(writer, None)
 
     async def _answer(self, head: bytes) -> bytes:
         is_head = False

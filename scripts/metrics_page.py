@@ -1,0 +1,59 @@
+"""Write the reference of docs/metrics.md from the broker's catalog of metrics.
+
+Run it after a change of the catalog: ``python scripts/metrics_page.py``. A test compares the page with it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gantrymq.broker.metrics import catalog
+from gantrymq.metrics.instruments import Kind, Metric
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
+BEGIN, END = "<!-- written by scripts/metrics_page.py -->\n", "<!-- end -->\n"
+TITLES = {
+    "enableStatsMetrics": "Broker",
+    "enableRequestMetrics": "Messages and administration",
+    "enableConnectionMetrics": "Clients",
+    "enableLagAndDlqMetrics": "Lag and dead letters",
+    "enableTransactionMetrics": "Transactions",
+    "enableRemotingMetrics": "Requests",
+    "enableMessageStoreMetrics": "Store and timers",
+    "enablePopMetrics": "POP",
+}
+
+
+def _row(metric: Metric) -> str:
+    labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
+    about = metric.description
+    if metric.kind is Kind.HISTOGRAM:
+        about += f" Buckets: {', '.join(map(str, metric.buckets))}."
+    return f"| `{metric.prometheus_name}` | {metric.kind.value} | {metric.unit or '–'} | {labels} | {about} |"
+
+
+def _table(metrics: list[Metric]) -> str:
+    head = "| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n"
+    return head + "".join(f"{_row(metric)}\n" for metric in metrics)
+
+
+def reference() -> str:
+    """The tables, one for each switch, and that of our own metrics."""
+    parts = []
+    for switch, title in TITLES.items():
+        of_switch = [metric for metric in catalog.ALL if metric in catalog.SWITCHES[switch]]
+        parts.append(f"### {title}\n\n`{switch}=false` turns them off.\n\n{_table(of_switch)}")
+    switched = frozenset[Metric]().union(*catalog.SWITCHES.values())
+    parts.append(f"### Not RocketMQ's\n\n{_table([metric for metric in catalog.ALL if metric not in switched])}")
+    return "\n".join(parts)
+
+
+def page(text: str) -> str:
+    """The text of the page with the tables of today."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{reference()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text("utf-8")), "utf-8")

@@ -1,0 +1,104 @@
+"""What deploy/ and docs/ say of metrics: names and labels that exist, rules that fire, and pages of today."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+from gantrymq.broker.metrics import catalog
+from gantrymq.metrics.instruments import Kind
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+PROMTOOL = [
+    ("check", "config", "prometheus.yml"),
+    ("check", "rules", "alerts.yml"),
+    ("test", "rules", "alerts_test.yml"),
+]
+COMMON = {"cluster", "node_id", "node_type", "le"}
+NAME = re.compile(r"\b((?:rocketmq|gantrymq)_\w+)(\{[^}]*\})?")
+LABEL = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
+BY = re.compile(r"\bby \(([^)]*)\)")
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def exported() -> dict[str, set[str]]:
+    """The names of all samples, each with its labels."""
+    found = {}
+    for metric in catalog.ALL:
+        ends = ("_bucket", "_count", "_sum") if metric.kind is Kind.HISTOGRAM else ("",)
+        found |= {metric.prometheus_name + end: set(metric.labels) | COMMON for end in ends}
+    return found
+
+
+def wrong_in(expression: str) -> list[str]:
+    """The names and labels of an expression that no broker exports."""
+    known, wrong, labels = exported(), [], set[str]()
+    for name, selector in NAME.findall(expression):
+        if name not in known:
+            wrong.append(name)
+            continue
+        labels |= known[name]
+        wrong += [f"{name}: {label}" for label in LABEL.findall(selector) if label not in known[name]]
+    for by in BY.findall(expression):
+        wrong += [f"by {label}" for label in re.split(r",\s*", by) if label not in labels]
+    return wrong
+
+
+def rules() -> list[dict[str, str]]:
+    groups = yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def test_alerts_ask_for_what_is_exported() -> None:
+    wrong = {rule["alert"]: found for rule in rules() if (found := wrong_in(rule["expr"]))}
+    assert wrong == {}
+
+
+def test_the_dashboard_asks_for_what_is_exported() -> None:
+    made = json.loads((DEPLOY / "grafana" / "dashboards" / "gantrymq.json").read_text())
+    queries = [target["expr"] for panel in made["panels"] for target in panel.get("targets", ())]
+    assert len(queries) > 40
+    assert {query: found for query in queries if (found := wrong_in(query))} == {}
+    assert wrong_in("sum by (topic) (rocketmq_topic_number{az='x'})") == ["rocketmq_topic_number: az", "by topic"]
+
+
+def test_the_dashboard_is_what_its_script_writes() -> None:
+    made = script("grafana_dashboard")
+    assert made.PAGE.read_text("utf-8") == made.dashboard(), "run scripts/grafana_dashboard.py"
+
+
+def test_the_reference_is_what_its_script_writes() -> None:
+    page = script("metrics_page")
+    text = page.PAGE.read_text("utf-8")
+    assert text == page.page(text), "run scripts/metrics_page.py"
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+@pytest.mark.parametrize("words", PROMTOOL)
+def test_promtool_accepts_them(words: tuple[str, ...]) -> None:
+    done = subprocess.run(["promtool", *words], cwd=DEPLOY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_is_tested() -> None:
+    tests = yaml.safe_load((DEPLOY / "alerts_test.yml").read_text())["tests"]
+    firing = tests[0]["promql_expr_test"][1]
+    assert firing["expr"].startswith("count(count by (alertname)")
+    assert firing["exp_samples"][0]["value"] == len(rules())

@@ -1,0 +1,79 @@
+"""Instruments, and the texts that Prometheus' own parsers read."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open_metrics
+from prometheus_client.parser import text_string_to_metric_families as read_text
+
+from gantrymq.metrics.instruments import Counter, Histogram, Kind, Metric, Point, gauge
+from gantrymq.metrics.prometheus_text import encode_text, label_name
+
+SENDS = Metric("sends_total", Kind.COUNTER, "Sends.", ("topic", "kind"))
+SIZE = Metric("size", Kind.HISTOGRAM, "Sizes.", ("topic",), "bytes", (10, 100))
+AGE = Metric("age", Kind.GAUGE, "Ages.", ("topic",), "ms")
+
+
+def samples(text: bytes, *, is_open_metrics: bool = False) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    read = read_open_metrics if is_open_metrics else read_text
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in read(text.decode())
+        for sample in family.samples
+        if sample.name != "target_info"
+    }
+
+
+@pytest.mark.parametrize("is_open_metrics", [False, True])
+def test_the_texts_say_what_was_measured(is_open_metrics: bool) -> None:
+    sends, sizes = Counter(SENDS, 10), Histogram(SIZE, 10)
+    sends.series("T", "a").value += 2
+    sends.series("T", None).value += 1
+    for value in (1, 10, 11, 1_000):
+        sizes.series("T").record(value)
+    families = [sends.family(), sizes.family(), gauge(AGE, [Point(("T",), 5)], 10)]
+    text = encode_text(families, {"az": "1"}, is_open_metrics=is_open_metrics)
+    found = samples(text, is_open_metrics=is_open_metrics)
+    here, topic = ("az", "1"), ("topic", "T")
+    assert found == {
+        ("sends_total", (here, ("kind", "a"), topic)): 2,
+        ("sends_total", (here, topic)): 1,
+        ("size_bytes_bucket", (here, ("le", "10.0"), topic)): 2,
+        ("size_bytes_bucket", (here, ("le", "100.0"), topic)): 3,
+        ("size_bytes_bucket", (here, ("le", "+Inf"), topic)): 4,
+        ("size_bytes_count", (here, topic)): 4,
+        ("size_bytes_sum", (here, topic)): 1_022,
+        ("age_milliseconds", (here, topic)): 5,
+    }
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=40))
+def test_any_text_may_be_a_label(text: str) -> None:
+    sends = Counter(SENDS, 10)
+    sends.series(text, "a").value += 1
+    encoded = encode_text([sends.family()], {})
+    assert encoded.count(b"\nsends_total{") == 1  # a line break in a name makes no line
+    [(_, labels)] = samples(encoded)
+    assert dict(labels)["topic"] == text
+
+
+def test_series_above_the_limit_are_one() -> None:
+    sends = Counter(SENDS, 2)
+    for topic in ("A", "B", "C", "D", "A"):
+        sends.series(topic, "a").value += 1
+    found = samples(encode_text([sends.family()], {"az": "1"}))
+    assert found[("sends_total", (("az", "1"), ("otel_metric_overflow", "true")))] == 2
+    assert len(found) == 3
+    sends.forget("topic", {"A"})
+    sends.series("E", "a").value += 1  # there is room again
+    assert ("sends_total", (("kind", "a"), ("topic", "E"))) in samples(encode_text([sends.family()], {}))
+
+
+def test_labels_of_an_operator_give_way_to_those_of_a_metric() -> None:
+    sends = Counter(SENDS, 2)
+    sends.series("T", "a").value += 1
+    found = samples(encode_text([sends.family()], {"topic": "mine", "az-1": "x"}))
+    assert found == {("sends_total", (("az_1", "x"), ("kind", "a"), ("topic", "T"))): 1}
+    assert label_name("1st") == "_1st"
