@@ -176,6 +176,7 @@ def test_what_is_not_acknowledged_comes_again_and_at_last_is_a_dead_letter(
     assert [one.body for one in broker.wait_for_messages(f"%DLQ%{group}", 1)] == [b"poison"]
 
 
+@pytest.mark.slow
 def test_a_changed_invisible_time_and_a_forwarded_message(
     broker: EmbeddedBroker, client: GrpcClient, topic: str
 ) -> None:

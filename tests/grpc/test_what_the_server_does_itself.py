@@ -60,6 +60,7 @@ def test_a_message_in_work_is_renewed(broker: EmbeddedBroker, client: GrpcClient
     assert acked.entries[0].receipt_handle == received.system_properties.receipt_handle
 
 
+@pytest.mark.slow
 def test_a_client_that_leaves_gives_its_messages_back(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
     client.be_consumer("left", topic, kind=ClientType.PUSH_CONSUMER)
     client.send(message(topic, b"unfinished"))

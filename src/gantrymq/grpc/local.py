@@ -81,9 +81,13 @@ class InProcessChannel:
             self.send_bytes(frames)
 
     def invoke_oneway(self, command: RemotingCommand) -> None:
-        """Take a one-way request of the broker."""
-        command.flag |= ONEWAY_FLAG
-        self._begin(command)
+        """Take a one-way request of the broker.
+
+        A group of thousands gets thousands of notices for each new member, and gRPC has no command for them.
+        """
+        if command.code != RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            command.flag |= ONEWAY_FLAG
+            self._begin(command)
 
     def invoke(self, command: RemotingCommand, timeout_ms: int) -> asyncio.Future[RemotingCommand]:
         """Take a request of the broker. The future gets the client's answer, or RemotingTimeoutError."""
