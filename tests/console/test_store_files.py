@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from gantrymq.clock import ManualClock, SystemClock
 from gantrymq.config.properties import Reading
 from gantrymq.console.store.files import FileState, Part, StoreFile, StoreFiles, cells_of, list_files, with_damage
 from gantrymq.console.store.groups import GroupLag, QueueLag, lags_of
-from gantrymq.console.store.opened import OpenStore
+from gantrymq.console.store.opened import OpenStore, StillOpeningError
 from gantrymq.console.store.pending import chart_of
 from gantrymq.store.queue.group_offsets import GroupTable
 from gantrymq.tools.pending.due_times import DueTimes
@@ -44,9 +44,9 @@ def listed(path: Path, now_ms: int | None = None) -> StoreFiles:
     clock = SystemClock()
     store = OpenStore(path, READING, clock)
     try:
-        with ExitStack() as stack:
-            snapshot = stack.enter_context(store.look())
-            return list_files(store, snapshot, now_ms or clock.now_ms())
+        while True:
+            with suppress(StillOpeningError), store.look() as snapshot:
+                return list_files(store, snapshot, now_ms or clock.now_ms())
     finally:
         store.close()
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import html
+import os
 import re
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import console_stores
 import httpx
@@ -24,6 +26,17 @@ from gantrymq.console.store.site import store_site
 PAGES = ("/", "/topics", "/groups", "/messages", "/dlq", "/pending", "/map", "/verify")
 
 
+class Browser(httpx.Client):
+    """Loads a page again that asks for it: while the store is opened, its files listed, or its index recovered."""
+
+    def get(self, url: str, **options: Any) -> httpx.Response:  # type: ignore[override]
+        deadline = time.monotonic() + 60
+        while 'http-equiv="refresh"' in (answer := super().get(url, **options)).text:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        return answer
+
+
 @contextmanager
 def browsing(path: Path) -> Iterator[httpx.Client]:
     """A console of the store at ``path``."""
@@ -31,7 +44,8 @@ def browsing(path: Path) -> Iterator[httpx.Client]:
     server = ConsoleServer(store_site(path), Access())
     try:
         loop.run(server.start())
-        with httpx.Client(base_url=server.url, timeout=20, follow_redirects=True) as client:
+        with Browser(base_url=server.url, timeout=60, follow_redirects=True) as client:
+            client.get("/")
             yield client
     finally:
         loop.close(server.shutdown())
@@ -211,6 +225,17 @@ def test_a_store_without_an_index_names_the_remedy(healthy: Path) -> None:
         page = text_of(client.get("/messages?by=key&topic=orders&key=order-7").text)
         assert "has no index file" in page
         assert f"gantrymq store rebuild --index {healthy}" in page
+
+
+def test_names_that_are_no_text_are_shown(healthy: Path) -> None:
+    for name in (b"consumequeue/\xff\x1b[31m/0", b"commitlog/\xff<script>"):
+        os.makedirs(os.path.join(os.fsencode(healthy), name))
+    queue = os.path.join(os.fsencode(healthy), b"consumequeue/\xff\x1b[31m/0")
+    Path(os.fsdecode(queue), "00000000000000000000").write_bytes(bytes(4_000))
+    with browsing(healthy) as client:
+        assert "⟨U+DCFF⟩⟨ESC⟩[31m" in text_of(client.get("/topics").text)
+        assert "commitlog/⟨U+DCFF⟩<script>" in text_of(client.get("/map").text)
+        assert client.get("/messages").status_code == 200
 
 
 def test_a_store_that_cannot_be_opened_still_has_its_map_and_verify(healthy: Path) -> None:

@@ -51,8 +51,11 @@ def _shown(value: object) -> object:
 
 
 def raw(value: object) -> Markup:
-    """A value escaped, with control characters as they are: for fields of a form that come back."""
-    return escape("" if value is None else value)
+    """A value escaped, with control characters as they are: for fields of a form that come back.
+
+    A byte of a file name that is not UTF-8 becomes ``?``, because a page cannot have it.
+    """
+    return escape("" if value is None else str(value).encode("utf-8", "replace").decode())
 
 
 def lines(text: str) -> Markup:

@@ -356,6 +356,8 @@ class _Lister:
             return 0  # verify reports it
 
     def _index_state(self, header: IndexHeader, flushed_ms: int, *, is_last: bool) -> FileState:
+        if self._snapshot is None:
+            return FileState.PRESENT
         if is_last:
             return FileState.LIVE
         if not self._is_closed and header.end_timestamp_ms > flushed_ms:

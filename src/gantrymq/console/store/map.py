@@ -13,7 +13,7 @@ from gantrymq.console.store.files import FileState, Part, StoreFiles, list_files
 from gantrymq.console.store.jobs import JobSlot
 from gantrymq.console.store.latest import Latest
 from gantrymq.console.store.looking import state_of
-from gantrymq.console.store.opened import OpenStore, Snapshot
+from gantrymq.console.store.opened import OpenStore, Snapshot, StillOpeningError
 from gantrymq.console.store.verify import damage_of
 from gantrymq.console.store.work import VerifyResult
 from gantrymq.console.view import View, get
@@ -82,9 +82,11 @@ class MapPages:
             return view.page("store/file.html.j2", **self._state(snapshot, error), file=file, first=first)
 
     def _snapshot(self, stack: ExitStack) -> tuple[Snapshot | None, str]:
-        """The newest view; without one, the reason."""
+        """The newest view; without one, the reason, or ``""`` while it is being opened."""
         try:
             return stack.enter_context(self._store.look()), ""
+        except StillOpeningError:
+            return None, ""
         except (GantrymqError, OSError) as error:
             return None, str(error)
 
