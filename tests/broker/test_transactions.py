@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import pytest_asyncio
 from broker_cases import BrokerCase, StartBroker, messages_of
 
 from gantrymq.broker import names
+from gantrymq.broker.processors import send
+from gantrymq.broker.transactions import decisions
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import FlushDiskType
 from gantrymq.errors import RemotingTimeoutError
@@ -158,6 +161,30 @@ async def test_a_commit_puts_the_message_into_its_topic_and_an_op_message(tx: Tr
     }
     assert (op.body, op.properties, op.sys_flag) == (b"0,", {"WAIT": "true", "TAGS": "d"}, 0)
     assert tx.case.server.transaction_metrics.count("T") == 0
+
+
+async def test_messages_are_the_same_whether_their_bytes_are_kept_or_read(
+    tx: Transactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def transact() -> None:
+        half = await tx.prepare(properties={"KEYS": "k", "TAGS": "a", "WAIT": "false"}, flag=7, reconsume_times=1)
+        assert (await tx.end(half, TRANSACTION_COMMIT)).code == ResponseCode.SUCCESS
+
+    def values(one: StoredMessage) -> list[object]:
+        alike = replace(one, phy_offset=0, queue_offset=0, prepared_transaction_offset=0)
+        return [alike, list(one.properties.items())]
+
+    assert send.prepared_properties("TRAN_MSG\x01true\x02PGROUP\x01P\x02UNIQ_KEY\x01U", "") is not None
+    await transact()
+    monkeypatch.setattr(decisions, "MOST_KEPT_BYTES", 0)
+    await transact()
+    monkeypatch.setattr(send, "prepared_properties", lambda text, marks: None)
+    await transact()
+    halves, finals = await tx.stored(HALF), await tx.stored("T", 1)
+    assert [values(one) for one in halves] == 3 * [values(halves[2])]
+    assert [values(one) for one in finals] == 3 * [values(finals[2])]
+    assert [one.prepared_transaction_offset for one in finals] == [one.phy_offset for one in halves]
+    assert [one.queue_offset for one in finals] == [0, 1, 2]
 
 
 async def test_a_rollback_puts_an_op_message_alone(tx: Transactions) -> None:

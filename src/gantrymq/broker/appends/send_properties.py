@@ -21,6 +21,7 @@ from gantrymq.format.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR,
 from gantrymq.model.flags import INNER_BATCH
 from gantrymq.model.java import INT_MAX, encode_utf8, parse_number
 from gantrymq.model.message import (
+    PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
     PROPERTY_CLUSTER,
     PROPERTY_CRC32,
     PROPERTY_DELAY,
@@ -28,10 +29,16 @@ from gantrymq.model.message import (
     PROPERTY_MSG_REGION,
     PROPERTY_POP_CK,
     PROPERTY_PRIORITY,
+    PROPERTY_PRODUCER_GROUP,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
     PROPERTY_SHARDING_KEY,
     PROPERTY_TIMER_OUT_MS,
     PROPERTY_TRACE_SWITCH,
+    PROPERTY_TRANSACTION_CHECK_TIMES,
+    PROPERTY_TRANSACTION_ID,
     PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
     PROPERTY_UNIQ_KEY,
     PROPERTY_WAIT,
     TIMER_PROPERTIES,
@@ -70,6 +77,10 @@ ACTED_ON = frozenset(
         *(PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH, PROPERTY_CLUSTER, *TIMER_PROPERTIES),
     }
 )
+_ACTED_ON_IN_HALF = ACTED_ON - {PROPERTY_TRANSACTION_PREPARED} | {
+    *(PROPERTY_TRANSACTION_ID, PROPERTY_REAL_TOPIC, PROPERTY_REAL_QUEUE_ID, PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS),
+    *(PROPERTY_TRANSACTION_CHECK_TIMES, PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET),
+}
 _OF_ANOTHER_KIND = frozenset((PROPERTY_DELAY, PROPERTY_SHARDING_KEY, *TIMER_PROPERTIES))  # than with a priority
 _NOT_THERE = -1
 _entries = re.compile("(?:[^\x00-\x02]+\x01[^\x00-\x02]+\x02)+").fullmatch
@@ -89,28 +100,84 @@ def plain_properties(text: str | None, marks: str) -> PlainProperties | None:
     Returns None if the broker acts on one of them or must add a UNIQ_KEY, or if decoding and encoding would change the
     text: a duplicate name, an entry without a name or a value, a separator within a value, or a zero byte.
     """
+    split = _split(text)
+    places = _places(tuple(split.words[:-1:2])) if split is not None else None
+    if split is None or places is None:
+        return None
+    key_at, wait_at = places
+    return PlainProperties(encode_utf8(split.text + marks), split.words[key_at], _waits(split.words, wait_at))
+
+
+class PreparedProperties(NamedTuple):
+    """The encoded properties that the message of a transaction has in its topic, and three that the broker reads."""
+
+    encoded: bytes
+    unique_key: str
+    wait_store_msg_ok: bool
+    producer_group: str
+
+
+def prepared_properties(text: str | None, marks: str) -> PreparedProperties | None:
+    """As :func:`plain_properties`, for the message of a transaction: TRAN_MSG is true, and PGROUP names its producer.
+
+    A property of half messages is appended after ``marks``: the transaction's id.
+    """
+    split = _split(text)
+    places = _prepared_places(tuple(split.words[:-1:2])) if split is not None else None
+    if split is None or places is None or split.words[places.prepared_at].lower() != "true":
+        return None
+    unique_key, group = split.words[places.key_at], split.words[places.group_at]
+    encoded = f"{split.text}{marks}{PROPERTY_TRANSACTION_ID}{NAME_VALUE_SEPARATOR}{unique_key}{PROPERTY_SEPARATOR}"
+    return PreparedProperties(encode_utf8(encoded), unique_key, _waits(split.words, places.wait_at), group)
+
+
+class _Split(NamedTuple):
+    """The text of properties with a separator at its end, and its names and values in turn."""
+
+    text: str
+    words: list[str]
+
+
+def _split(text: str | None) -> _Split | None:
+    """None if not each entry has a name and a value without separators."""
     if not text:
         return None
     if text[-1] != PROPERTY_SEPARATOR:
         text += PROPERTY_SEPARATOR
     if _entries(text) is None:
         return None
-    words = text.replace(PROPERTY_SEPARATOR, NAME_VALUE_SEPARATOR).split(NAME_VALUE_SEPARATOR)
-    places = _places(tuple(words[:-1:2]))
-    if places is None:
-        return None
-    key_at, wait_at = places
-    waits = wait_at == _NOT_THERE or words[wait_at].lower() == "true"
-    return PlainProperties(encode_utf8(text + marks), words[key_at], waits)
+    return _Split(text, text.replace(PROPERTY_SEPARATOR, NAME_VALUE_SEPARATOR).split(NAME_VALUE_SEPARATOR))
+
+
+def _waits(words: list[str], wait_at: int) -> bool:
+    return wait_at == _NOT_THERE or words[wait_at].lower() == "true"
 
 
 @lru_cache(maxsize=1024)  # producers use the same names in all messages
-def _places(names: tuple[str, ...]) -> tuple[int, int] | None:
+def _places(names: tuple[str, ...], acted_on: frozenset[str] = ACTED_ON) -> tuple[int, int] | None:
     """The positions of the values of UNIQ_KEY and WAIT among names and values. None if the names are not plain."""
-    if PROPERTY_UNIQ_KEY not in names or len(set(names)) != len(names) or not ACTED_ON.isdisjoint(names):
+    if PROPERTY_UNIQ_KEY not in names or len(set(names)) != len(names) or not acted_on.isdisjoint(names):
         return None
-    waits = 2 * names.index(PROPERTY_WAIT) + 1 if PROPERTY_WAIT in names else _NOT_THERE
-    return 2 * names.index(PROPERTY_UNIQ_KEY) + 1, waits
+    return _value_at(names, PROPERTY_UNIQ_KEY), _value_at(names, PROPERTY_WAIT)
+
+
+def _value_at(names: tuple[str, ...], name: str) -> int:
+    return 2 * names.index(name) + 1 if name in names else _NOT_THERE
+
+
+class _PreparedPlaces(NamedTuple):
+    key_at: int
+    wait_at: int
+    prepared_at: int
+    group_at: int
+
+
+@lru_cache(maxsize=1024)
+def _prepared_places(names: tuple[str, ...]) -> _PreparedPlaces | None:
+    """The positions of the values that :func:`prepared_properties` reads; None if the names are not plain."""
+    places = _places(names, _ACTED_ON_IN_HALF)
+    others = _value_at(names, PROPERTY_TRANSACTION_PREPARED), _value_at(names, PROPERTY_PRODUCER_GROUP)
+    return None if places is None or _NOT_THERE in others else _PreparedPlaces(*places, *others)
 
 
 @cache

@@ -107,6 +107,7 @@ class WireRecords:
         queue_offset: int,
         phy_offset: int,
         store_timestamp_ms: int,
+        prepared_transaction_offset: int = 0,
     ) -> bytes:
         """Encode a record from the request's fields and the given fields of the message."""
         return template.encode(
@@ -119,7 +120,7 @@ class WireRecords:
             self.born_timestamp_ms or store_timestamp_ms,
             store_timestamp_ms,
             self.reconsume_times,
-            0,
+            prepared_transaction_offset,
             body,
             properties,
         )
@@ -219,10 +220,14 @@ def find_spans(raw: bytes) -> list[tuple[int, int, int, int]]:
 
 @dataclass(slots=True)
 class WireMessage(WireRecords):
-    """A SEND_MESSAGE. ``properties`` is encoded as in its record, each entry with a trailing separator."""
+    """A SEND_MESSAGE. ``properties`` is encoded as in its record, each entry with a trailing separator.
+
+    ``prepared_transaction_offset`` is that of the half message whose final message this is, or 0.
+    """
 
     flag: int
     properties: bytes
+    prepared_transaction_offset: int = 0
 
     def measure(self, store_host: Host) -> int:
         """The size of its record in bytes."""
@@ -233,8 +238,11 @@ class WireMessage(WireRecords):
         phy_offset = file.file_from_offset + file.wrote_position
         template = self.template(store_host)
         file.write(
-            self._encode(template, self.body, self.flag, self.properties, queue_offset, phy_offset, store_timestamp_ms)
-        )
+            self._encode(
+                template, self.body, self.flag, self.properties, queue_offset, phy_offset, store_timestamp_ms,
+                self.prepared_transaction_offset,
+            )
+        )  # fmt: skip
         return [phy_offset]
 
 

@@ -22,13 +22,14 @@ from gantrymq.broker.metrics.meter import BrokerMeter
 from gantrymq.broker.statistics import BrokerStatsManager
 from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.broker.transactions.decisions import Decision, Decisions
-from gantrymq.broker.transactions.half_messages import final_message, immunity_ms, real_queue, resumed_message
+from gantrymq.broker.transactions.half_messages import immunity_ms, real_queue, resumed_message
 from gantrymq.broker.transactions.metrics import TransactionMetrics
+from gantrymq.broker.transactions.open_halves import OpenHalf, open_half
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.logs import get_logger
 from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
-from gantrymq.model.message import PROPERTY_PRODUCER_GROUP, StoredMessage, parse_message_id
+from gantrymq.model.message import StoredMessage, parse_message_id
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
@@ -82,22 +83,28 @@ class EndTransactionProcessor:
         asked = request.read(EndTransactionRequestHeader)
         if asked.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             return None
+        kept = self._decisions.take_kept(asked.commit_log_offset)
+        if kept is not None:
+            return self._end(channel, request, asked, kept)
         fresh = self._message_at(asked.commit_log_offset) if self._decisions.is_fresh(asked.commit_log_offset) else None
-        return self._end(channel, request, asked, fresh) if fresh is not None else self._end_queued(channel, request)
+        if fresh is not None and fresh.topic == names.TRANS_HALF_TOPIC:
+            return self._end(channel, request, asked, open_half(fresh))
+        return self._end_queued(channel, request)
 
     def _end_once_queued(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         asked = request.read(EndTransactionRequestHeader)
-        return self._end(channel, request, asked, self._queued_at(asked.commit_log_offset))
+        half = self._queued_at(asked.commit_log_offset)
+        if half is None or half.topic != names.TRANS_HALF_TOPIC:
+            return request.response(ResponseCode.SYSTEM_ERROR, _NOT_FOUND)
+        return self._end(channel, request, asked, open_half(half))
 
     def _end(
         self,
         channel: Channel,
         request: RemotingCommand,
         asked: EndTransactionRequestHeader,
-        half: StoredMessage | None,
+        half: OpenHalf,
     ) -> RemotingCommand | None:
-        if half is None or half.topic != names.TRANS_HALF_TOPIC:
-            return request.response(ResponseCode.SYSTEM_ERROR, _NOT_FOUND)
         # The permission check may have found no topic, if the offset was the end of the log then.
         refusal = self._access.refusal(channel, request) if self._access is not None else None
         if refusal is not None:
@@ -105,7 +112,7 @@ class EndTransactionProcessor:
         if self._is_late(asked, half):
             return request.response(ResponseCode.ILLEGAL_OPERATION)
         wrong = _wrong(asked, half)
-        queue = real_queue(half)
+        queue = half.real_queue
         if wrong is not None or queue is None:
             return request.response(ResponseCode.SYSTEM_ERROR, wrong or _NOT_FOUND)
         is_commit, (topic, _) = asked.commit_or_rollback == TRANSACTION_COMMIT, queue
@@ -121,8 +128,8 @@ class EndTransactionProcessor:
             self._metrics.add(topic, -1)
             self._meter.rolled_back(topic)
             return request.response(ResponseCode.SUCCESS)
-        final = AppendableMessage(final_message(half, *queue))
-        if not self._puts.put(final, channel, partial(self._committed, channel, request, decision, half)):
+        committed = partial(self._committed, channel, request, decision, half.born_timestamp_ms)
+        if not self._puts.put(half.final(), channel, committed):
             self._decisions.cancel(decision)
             return request.response(ResponseCode.SYSTEM_BUSY, OVERLOAD)
         return None
@@ -132,14 +139,14 @@ class EndTransactionProcessor:
         channel: Channel,
         request: RemotingCommand,
         decision: Decision,
-        half: StoredMessage,
+        born_timestamp_ms: int,
         result: PutMessageResult | None,
         busy: str | None,
     ) -> None:
         if result is not None and result.is_stored:
             self._decisions.finish(decision)
             self._metrics.add(result.topic, -1)
-            self._meter.committed(result.topic, max(self._clock.now_ms() - half.born_timestamp_ms, 0) // 1000)
+            self._meter.committed(result.topic, max(self._clock.now_ms() - born_timestamp_ms, 0) // 1000)
             self._stats.put(result.topic, 1, result.size_bytes)
             answer = request.response(ResponseCode.SUCCESS)
         else:
@@ -162,10 +169,10 @@ class EndTransactionProcessor:
             return ResponseCode.SYSTEM_ERROR, "Create mapped file failed."
         return ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"
 
-    def _is_late(self, asked: EndTransactionRequestHeader, half: StoredMessage) -> bool:
+    def _is_late(self, asked: EndTransactionRequestHeader, half: OpenHalf) -> bool:
         """Whether the time that the producer set for its decision has passed (rejectCommitOrRollback)."""
         timeout_ms = self._config.broker.transaction_timeout_ms
-        immune_ms = immunity_ms(half, timeout_ms)
+        immune_ms = immunity_ms(half.immunity_s, timeout_ms)
         if asked.from_transaction_check or immune_ms is None:
             return False
         return self._clock.now_ms() - half.born_timestamp_ms > max(immune_ms, timeout_ms)
@@ -195,9 +202,9 @@ class EndTransactionProcessor:
         return None
 
 
-def _wrong(asked: EndTransactionRequestHeader, half: StoredMessage) -> str | None:
+def _wrong(asked: EndTransactionRequestHeader, half: OpenHalf) -> str | None:
     """The difference between a request and its half message, as a text; None if they agree (checkPrepareMessage)."""
-    if half.properties.get(PROPERTY_PRODUCER_GROUP) != asked.producer_group:
+    if half.producer_group != asked.producer_group:
         return "The producer group wrong"
     if half.queue_offset != asked.tran_state_table_offset:
         return "The transaction state table offset wrong"

@@ -19,6 +19,7 @@ from gantrymq.broker.appends.send_properties import (
     delay_level,
     is_illegal,
     plain_properties,
+    prepared_properties,
     read_properties,
     take_priority,
 )
@@ -31,12 +32,13 @@ from gantrymq.broker.tables.topics import UNIT_FLAG, UNIT_SUB_FLAG, TopicConfigM
 from gantrymq.broker.transactions.decisions import Decisions
 from gantrymq.broker.transactions.half_messages import can_be_put_back, half_message
 from gantrymq.broker.transactions.metrics import TransactionMetrics
+from gantrymq.broker.transactions.open_halves import PreparedMessage
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.recall_handle import RecallHandle, encode_recall_handle
 from gantrymq.format.record import MAX_PROPERTIES_LENGTH, MAX_TOPIC_LENGTH_V1
 from gantrymq.logs import get_logger
-from gantrymq.model.flags import MULTI_TAGS, TRANSACTION_MASK, is_consumable
+from gantrymq.model.flags import MULTI_TAGS, TRANSACTION_COMMIT, TRANSACTION_MASK, is_consumable
 from gantrymq.model.host import Host
 from gantrymq.model.message import (
     PROPERTY_CLUSTER,
@@ -110,7 +112,8 @@ class _Sent:
     """What the answer to a send needs."""
 
     __slots__ = (
-        "channel", "is_half", "properties", "queue_id", "recall_handle", "request", "topic", "transaction_id",
+        "channel", "is_half", "prepared", "properties", "queue_id", "recall_handle", "request", "topic",
+        "transaction_id",
     )  # fmt: skip
 
     def __init__(self, channel: Channel, request: RemotingCommand, header: SendHeader, queue_id: int) -> None:
@@ -118,6 +121,7 @@ class _Sent:
         self.topic, self.properties = header.topic, header.properties
         self.transaction_id: str | None = None
         self.is_half = False
+        self.prepared: PreparedMessage | None = None
         self.recall_handle: str | None = None
 
 
@@ -214,7 +218,8 @@ class SendMessageProcessor:
     # Messages
 
     def _single(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> Appendable:
-        plain = self._passthrough(sent, header, topic)
+        as_it_came = self._prepared if header.sys_flag & TRANSACTION_MASK else self._passthrough
+        plain = as_it_came(sent, header, topic)
         if plain is not None:
             return plain
         properties = read_properties(header.properties)
@@ -307,12 +312,47 @@ class SendMessageProcessor:
             properties.encoded,
         )
 
+    def _prepared(self, sent: _Sent, header: SendHeader, topic: TopicConfig) -> WireMessage | None:
+        """The half message of one with its properties as in the request. None if the store must process it."""
+        broker, body = self._config.broker, sent.request.body
+        marks = broker_marks(broker.region_id, broker.broker_cluster_name, broker.trace_on)
+        properties = prepared_properties(header.properties, marks)
+        if (
+            properties is None
+            or broker.reject_transaction_message
+            or is_illegal(body, (), header.sys_flag)
+            or len(body) > self._config.store.max_message_size_bytes
+            or not header.born_timestamp
+            or not self._is_record(header)
+            or header.topic.startswith(names.RETRY_PREFIX)
+        ):
+            return None
+        final = WireMessage(
+            header.topic,
+            body,
+            sent.queue_id,
+            sys_flag(header, topic) & ~TRANSACTION_MASK | TRANSACTION_COMMIT,
+            header.born_timestamp,
+            Host.parse(sent.channel.address),
+            header.reconsume_times or 0,
+            False,
+            header.flag,
+            properties.encoded,
+        )
+        prepared = PreparedMessage(final, properties.producer_group)
+        half = prepared.half(wait_store_msg_ok=properties.wait_store_msg_ok)
+        if half is not None:
+            sent.is_half, sent.prepared, sent.transaction_id = True, prepared, properties.unique_key
+        return half
+
     def _is_plain(self, header: SendHeader) -> bool:
-        """Whether a record can be made from the request as it is: a short topic, no transaction, no CRC property."""
+        """Whether a record can be made from the request as it is, and it is not of a transaction."""
+        return is_consumable(header.sys_flag) and self._is_record(header)
+
+    def _is_record(self, header: SendHeader) -> bool:
+        """Whether the store adds nothing to a record: a short topic, and no CRC property."""
         return (
-            0 < len(topic_bytes(header.topic)) <= MAX_TOPIC_LENGTH_V1
-            and is_consumable(header.sys_flag)
-            and not self._config.store.enabled_append_prop_crc
+            0 < len(topic_bytes(header.topic)) <= MAX_TOPIC_LENGTH_V1 and not self._config.store.enabled_append_prop_crc
         )
 
     def _retry_or_dead(self, sent: _Sent, header: SendHeader, properties: dict[str, str]) -> str:
@@ -420,6 +460,9 @@ class SendMessageProcessor:
             self._meter.stored(result, sent.properties)
             if sent.is_half:
                 self._decisions.stored(result.phy_offset)
+                if (prepared := sent.prepared) is not None:
+                    half = prepared.stored(result.queue_offset, result.phy_offset)
+                    self._decisions.keep(result.phy_offset, half, prepared.size_bytes)
                 self._transactions.add(sent.topic, 1)
         # The hash of an Enum member is computed in Python, so a lookup is slow.
         is_ok = result is not None and result.status is PutMessageStatus.PUT_OK

@@ -50,7 +50,7 @@ from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import RemotingError
 from gantrymq.format.op_message import decided_offsets
-from gantrymq.model.message import Message, StoredMessage
+from gantrymq.model.message import PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS, Message, StoredMessage
 from gantrymq.remoting.transport.limited_log import LimitedLog
 from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.lookup import GetMessageResult
@@ -260,7 +260,9 @@ class TransactionalMessageCheckService:
         is_over = is_checked_enough(half, broker.transaction_check_max) or age_ms > too_old_ms
         if is_over or real_queue(half) is None:
             return await self._discard(walk, half)
-        immune_ms = immunity_ms(half, broker.transaction_timeout_ms)
+        immune_ms = immunity_ms(
+            half.properties.get(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS), broker.transaction_timeout_ms
+        )
         if immune_ms is not None and age_ms <= immune_ms:
             return await self._leave_immune(walk, half)
         if immune_ms is None and 0 <= age_ms <= broker.transaction_timeout_ms:

@@ -13,8 +13,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gantrymq.broker.transactions.op_batches import OpBatches
+from gantrymq.broker.transactions.open_halves import OpenHalf
 
 MOST_FRESH = 20_000  # stored half messages to remember until their queue has them
+MOST_KEPT_BYTES = 16 << 20
 MOST_PUT_BACK = 100_000  # half messages that were put back to remember; the oldest are forgotten first
 
 HalfOffset = tuple[int, int]  # queue id, queue offset
@@ -33,6 +35,8 @@ class Decisions:
     def __init__(self, ops: OpBatches) -> None:
         self._ops = ops
         self._fresh: dict[int, None] = {}  # physical offsets, in the order in which they were stored
+        self._kept: dict[int, tuple[OpenHalf, int]] = {}  # by physical offset, with the memory that each takes
+        self._kept_bytes = 0
         self._under_way: dict[HalfOffset, int] = {}  # the number of decisions: a producer may send one twice
         # For each old or new record of a message that was put back: the newest record, or None if it is decided.
         self._newer: dict[HalfOffset, HalfOffset | None] = {}
@@ -47,6 +51,19 @@ class Decisions:
         while len(self._fresh) >= MOST_FRESH:
             del self._fresh[next(iter(self._fresh))]
         self._fresh[phy_offset] = None
+
+    def keep(self, phy_offset: int, half: OpenHalf, size_bytes: int) -> None:
+        """Keep what a decision needs of a half message that was just stored, in up to MOST_KEPT_BYTES of memory."""
+        self._kept[phy_offset] = half, size_bytes
+        self._kept_bytes += size_bytes
+        while self._kept_bytes > MOST_KEPT_BYTES:
+            self.take_kept(next(iter(self._kept)))
+
+    def take_kept(self, phy_offset: int) -> OpenHalf | None:
+        """Remove and return what was kept of a half message; None if it has to be read from the log."""
+        half, size_bytes = self._kept.pop(phy_offset, (None, 0))
+        self._kept_bytes -= size_bytes
+        return half
 
     def is_fresh(self, phy_offset: int) -> bool:
         """Whether a half message was just stored at this offset of the log."""

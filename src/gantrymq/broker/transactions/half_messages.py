@@ -23,7 +23,6 @@ from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_MASK
 from gantrymq.model.host import Host
 from gantrymq.model.java import INT_MAX, LONG_MAX, encode_utf8
 from gantrymq.model.message import (
-    PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_TAGS,
@@ -38,7 +37,7 @@ from gantrymq.model.message import (
 )
 
 # The bytes that putting back adds to the properties: number of checks, offset of the first record.
-_RESERVED_BYTES = sum(
+RESERVED_BYTES = sum(
     len(name) + len(str(most)) + 2
     for name, most in (
         (PROPERTY_TRANSACTION_CHECK_TIMES, INT_MAX),
@@ -66,7 +65,7 @@ def half_message(prepared: Message) -> Message:
 
 def can_be_put_back(half: Message) -> bool:
     """Whether the properties of a half message leave room for those that putting it back adds."""
-    return _fits(half.properties, _RESERVED_BYTES)
+    return _fits(half.properties, RESERVED_BYTES)
 
 
 def fits(message: Message) -> bool:
@@ -142,9 +141,11 @@ def is_checked_enough(half: StoredMessage, most: int) -> bool:
     return PROPERTY_TRANSACTION_CHECK_TIMES in half.properties and check_times(half) >= most
 
 
-def immunity_ms(half: StoredMessage, timeout_ms: int) -> int | None:
-    """The time after its birth during which a half message is not checked, in ms; None unless its producer set one."""
-    text = half.properties.get(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS)
+def immunity_ms(text: str | None, timeout_ms: int) -> int | None:
+    """The time after its birth during which a half message is not checked, in ms; None unless its producer set one.
+
+    ``text`` is its CHECK_IMMUNITY_TIME_IN_SECONDS.
+    """
     if text is None:
         return None
     seconds = number(text)
