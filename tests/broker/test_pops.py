@@ -19,6 +19,7 @@ from gantrymq.clock import ManualClock
 from gantrymq.errors import DiskError
 from gantrymq.format.pop_checkpoint import (
     MOST_MESSAGES,
+    PopAck,
     PopCheckpoint,
     PopKey,
     decode_pop_ack,
@@ -298,6 +299,40 @@ async def test_the_records_are_those_of_rocketmq(pops: Pops) -> None:
     assert ack.body == b'{"ao":0,"bn":"broker-a","c":"G","pt":1700000000000,"q":0,"so":0,"t":"T"}'
     assert (ack.properties["TAGS"], ack.properties["TIMER_DELIVER_MS"]) == ("ack", "1700000030000")
     assert decode_pop_checkpoint(point.body).key == decode_pop_ack(ack.body, is_batch=False).key
+
+
+async def test_acknowledgements_of_a_pop_that_arrive_together_are_one_record(pops: Pops) -> None:
+    await pops.send(b"a", b"b", b"c")
+    ((first, handle), *_) = await pops.pop()
+    await pops.pop(consumer_group="H")
+    parsed = parse_receipt_handle(handle)
+    key = PopKey("T", "G", first.queue_id, 0, parsed.pop_time_ms, "broker-a")
+    done: list[tuple[int, str | None]] = []
+    revive, place = pops.case.server.pop.revive_log, (parsed.revive_queue_id, parsed.visible_time_ms)
+    for offset in (2, 0, 2):
+        revive.join_ack(PopAck(key, (offset,)), *place, lambda end, wrong: done.append((end, wrong)))
+    revive.join_ack(PopAck(key._replace(group="H"), (1,)), *place, lambda end, wrong: done.append((end, wrong)))
+    assert not done
+    while len(done) < 4:
+        await asyncio.sleep(0.001)
+    await pops.caught_up()
+    records = pops.records()[2:]
+    assert sorted((one.properties["TAGS"], one.body) for one in records) == [
+        ("ack", b'{"ao":1,"bn":"broker-a","c":"H","pt":1700000000000,"q":0,"so":0,"t":"T"}'),
+        ("bAck", b'{"ao":-1,"aol":[2,0],"bn":"broker-a","c":"G","pt":1700000000000,"q":0,"so":0,"t":"T"}'),
+    ]
+    assert {wrong for _, wrong in done} == {None}
+    await pops.revived()
+    assert bodies(await pops.pop()) == [b"b"]
+
+
+async def test_acknowledgements_by_requests_of_their_own_are_answered_each(pops: Pops) -> None:
+    await pops.send(b"a", b"b", b"c", b"d")
+    found = await pops.pop()
+    answers = await asyncio.gather(*(pops.ack(*one) for one in found[:3]))
+    assert {one.code for one in answers} == {ResponseCode.SUCCESS}
+    await pops.revived()
+    assert bodies(await pops.pop()) == [b"d"]
 
 
 async def test_an_offset_is_committed_when_its_checkpoint_is_durable(pops: Pops) -> None:

@@ -1,5 +1,10 @@
 """Puts checkpoints and acknowledgements into the revive topic, by way of the timers.
 
+A consumer acknowledges each message of a pop by a request of its own. The obvious way is a record for each of them, and
+that is what RocketMQ puts. Each record then passes the timers and the revive service. But these requests arrive
+together, so the acknowledgements of a pop that arrive in one iteration of the event loop become one record, as
+RocketMQ writes for a batch acknowledgement (``bAck``). Each request is answered once that record is stored.
+
 Thread rule: the event loop's thread.
 
 Source: PopMessageProcessor.buildCkMsg, AckMessageProcessor.appendAck, EscapeBridge.putMessageToSpecificQueue.
@@ -7,7 +12,10 @@ Source: PopMessageProcessor.buildCkMsg, AckMessageProcessor.appendAck, EscapeBri
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gantrymq.broker import names
 from gantrymq.broker.appends.put_queue import OVERLOAD, PutQueue
@@ -16,7 +24,7 @@ from gantrymq.broker.pop.records import ack_message, checkpoint_message
 from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
-from gantrymq.format.pop_checkpoint import PopAck, PopCheckpoint, PopKey
+from gantrymq.format.pop_checkpoint import MOST_MESSAGES, PopAck, PopCheckpoint, PopKey
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
@@ -27,6 +35,23 @@ from gantrymq.store.timer.timer_service import TimerMessageService
 
 # Called with the end of the record in the log and None, or with -1 and the reason why it is not stored.
 Stored = Callable[[int, str | None], None]
+
+
+class _AckRecord(NamedTuple):
+    """What the acknowledgements of one record have in common."""
+
+    key: PopKey
+    queue_id: int
+    deliver_ms: int
+
+
+@dataclass(slots=True)
+class _Acks:
+    """The acknowledgements of a record that is not put yet."""
+
+    offsets: list[int] = field(default_factory=list)
+    is_batch: bool = False
+    stored: list[Stored] = field(default_factory=list)
 
 
 class ReviveLog:
@@ -45,6 +70,8 @@ class ReviveLog:
         self._config, self._clock, self._topics, self._meter = config, clock, topics, meter
         self._puts, self._timers, self.host = puts, timers, host
         self.topic = names.REVIVE_TOPIC_PREFIX + config.broker.broker_cluster_name
+        self._acks: dict[_AckRecord, _Acks] = {}
+        self._loop = asyncio.get_running_loop()
 
     @property
     def has_timers(self) -> bool:
@@ -60,14 +87,41 @@ class ReviveLog:
     def put_checkpoint(self, point: PopCheckpoint, queue_id: int, stored: Stored) -> None:
         """Put a checkpoint. ``stored`` is called once, possibly at once."""
         message = checkpoint_message(point, self.topic, queue_id, self._clock.now_ms(), self.host)
-        self._put(message, point.key, ReviveKind.CHECKPOINT, stored)
+        self._put(message, point.key, ReviveKind.CHECKPOINT, 1, stored)
 
     def put_ack(self, ack: PopAck, queue_id: int, deliver_ms: int, stored: Stored) -> None:
         """Put an acknowledgement that is due at ``deliver_ms``. ``stored`` is called once, possibly at once."""
-        message = ack_message(ack, self.topic, queue_id, deliver_ms, self._clock.now_ms(), self.host)
-        self._put(message, ack.key, ReviveKind.ACK, stored)
+        self._put_record(_AckRecord(ack.key, queue_id, deliver_ms), _Acks(list(ack.offsets), ack.is_batch, [stored]))
 
-    def _put(self, message: Message, key: PopKey, kind: ReviveKind, stored: Stored) -> None:
+    def join_ack(self, ack: PopAck, queue_id: int, deliver_ms: int, stored: Stored) -> None:
+        """As :meth:`put_ack`, in one record with the others of the same pop that come in this iteration of the loop."""
+        record = _AckRecord(ack.key, queue_id, deliver_ms)
+        if not self._acks:
+            self._loop.call_soon(self.put_acks)
+        acks = self._acks.setdefault(record, _Acks())
+        acks.offsets += ack.offsets
+        acks.is_batch |= ack.is_batch
+        acks.stored.append(stored)
+        if len(acks.offsets) >= MOST_MESSAGES:
+            self._put_record(record, self._acks.pop(record))
+
+    def put_acks(self) -> None:
+        """Put the acknowledgements that wait for others."""
+        while self._acks:
+            self._put_record(*self._acks.popitem())
+
+    def _put_record(self, record: _AckRecord, acks: _Acks) -> None:
+        def stored(log_end: int, reason: str | None) -> None:
+            for one in acks.stored:
+                one(log_end, reason)
+
+        offsets = tuple(dict.fromkeys(acks.offsets))
+        ack = PopAck(record.key, offsets, acks.is_batch or len(offsets) > 1)
+        now_ms = self._clock.now_ms()
+        message = ack_message(ack, self.topic, record.queue_id, record.deliver_ms, now_ms, self.host)
+        self._put(message, record.key, ReviveKind.ACK, len(acks.stored), stored)
+
+    def _put(self, message: Message, key: PopKey, kind: ReviveKind, requests: int, stored: Stored) -> None:
         if self._timers is None:
             stored(-1, "timerWheelEnable is false")
             return
@@ -87,6 +141,6 @@ class ReviveLog:
             else:
                 stored(-1, result.status.value)
 
-        if not self._puts.put(AppendableMessage(message), key, done):
+        if not self._puts.put(AppendableMessage(message), key, done, requests=requests):
             self._meter.revive_put(key, kind, PutMessageStatus.SERVICE_NOT_AVAILABLE)
             stored(-1, OVERLOAD)

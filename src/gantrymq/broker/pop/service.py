@@ -139,6 +139,7 @@ class PopService:
     async def drain(self, settle_puts: Callable[[], Awaitable[None]]) -> None:
         """Store what is only in memory, and commit all offsets. Call it after the last request."""
         self.buffer.drain()
+        self.revive_log.put_acks()
         await settle_puts()
         deadline_s, end = asyncio.get_running_loop().time() + _FLUSH_S, self._store.max_phy_offset
         if self.buffer.has_uncommitted or self.revive.has_unpublished:

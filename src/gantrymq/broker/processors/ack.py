@@ -250,7 +250,7 @@ class AckMessageProcessor:
         def stored(log_end: int, reason: str | None) -> None:
             acked(None if log_end >= 0 else reason or "the acknowledgement is not stored")
 
-        self._revive.put_ack(ack, handle.revive_queue_id, handle.visible_time_ms, stored)
+        self._revive.join_ack(ack, handle.revive_queue_id, handle.visible_time_ms, stored)
 
     def _settle(self, ack: PopAck) -> None:
         key = ack.key
