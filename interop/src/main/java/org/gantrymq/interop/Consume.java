@@ -34,6 +34,7 @@ final class Consume implements Command {
         }
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group"));
         consumer.setNamesrvAddr(options.text("namesrv"));
+        consumer.setMqClientApiTimeout(20_000); // the machine may have other work to do
         consumer.setInstanceName(options.text("instance", "DEFAULT"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         // Waits at the shutdown, so that a printed message counts as consumed.

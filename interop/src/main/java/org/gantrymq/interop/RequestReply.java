@@ -32,6 +32,7 @@ final class RequestReply implements Command {
         DefaultMQProducer producer = new DefaultMQProducer(options.text("group"), true, null);
         producer.setNamesrvAddr(options.text("namesrv"));
         producer.setSendMsgTimeout(20_000); // the machine may have other work to do
+        producer.setMqClientApiTimeout(20_000); // also for the route
         producer.start();
         DefaultMQPushConsumer consumer = consumer(options, producer);
         consumer.start();

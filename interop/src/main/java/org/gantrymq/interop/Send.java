@@ -41,6 +41,7 @@ final class Send implements Command {
         DefaultMQProducer producer = new DefaultMQProducer("interop-producer", hook);
         producer.setNamesrvAddr(options.text("namesrv"));
         producer.setSendMsgTimeout(20_000); // the machine may be busy
+        producer.setMqClientApiTimeout(20_000); // also for the route
         producer.setCompressMsgBodyOverHowmuch(options.integer("compress-over", 4096));
         producer.setCompressType(CompressionType.valueOf(options.text("compression", "ZLIB")));
         producer.start();
