@@ -130,6 +130,22 @@ def test_a_hook_sees_sends_and_adds_properties(broker: EmbeddedBroker) -> None:
     assert {one.properties.get("traceparent") for one in broker.messages("Hooked")} == {"00-1"}
 
 
+@pytest.mark.parametrize("replacement", [None, [], [Message("Other", b"other")] * 2])
+def test_a_hook_cannot_replace_what_is_sent(broker: EmbeddedBroker, replacement: Any) -> None:
+    class Replaces:
+        def send_message_before(self, context: SendMessageContext) -> None:
+            context.messages[0].properties["seen"] = "yes"
+            context.messages = replacement
+
+    topic = f"Replaced{'None' if replacement is None else len(replacement)}"
+    with Producer(broker.namesrv, hooks=[Replaces()], trace="TheTrace") as producer:
+        producer.send(Message(topic, b"one"))
+        producer.send_batch([Message(topic, b"two"), Message(topic, b"three")])
+        broker.wait_for_messages(topic, 3)
+    seen = {message.body: message.properties.get("seen") for message in broker.messages(topic)}
+    assert seen == {b"one": "yes", b"two": "yes", b"three": None}
+
+
 def test_a_hook_sees_decisions_about_transactions(broker: EmbeddedBroker) -> None:
     seen = Seen()
     with TransactionProducer(broker.namesrv, lambda message: COMMIT, producer_group="HT", hooks=[seen]) as producer:
@@ -209,14 +225,14 @@ def test_a_hook_sees_receives_and_the_messages_of_an_iteration(broker: EmbeddedB
         third = next(iter(consumer))
         assert CURRENT.get() == third.msg_id == ids[2]
         assert len(seen.consumed) == 2  # none for the fourth message, which the iteration did not yield
-        consumer.receive(timeout_ms=0)
-        assert len(seen.consumed) == 2
-    assert [[one.msg_id for one in context.messages] for context in seen.consumed] == [ids[:2], [ids[2]]]
+        assert [one.msg_id for one in consumer.receive(timeout_ms=0)] == ids[3:]
+        assert len(seen.consumed) == 3
+    assert [[one.msg_id for one in context.messages] for context in seen.consumed] == [ids[:2], [ids[2]], ids[3:]]
     first = seen.consumed[0]
     assert (first.queue.topic, first.queue.queue_id, first.consumer_group, first.is_success) == (traced, 0, "HS", True)
     by_kind = {(one.msg_id, one.type): one for one in records(broker, group="HS")}
     kinds = (TraceType.SUB_BEFORE, TraceType.SUB_AFTER)
-    assert by_kind.keys() == {(msg_id, kind) for msg_id in ids[:3] for kind in kinds}
+    assert by_kind.keys() == {(msg_id, kind) for msg_id in ids for kind in kinds}
     before, after = (by_kind[ids[2], kind] for kind in kinds)
     assert (before.request_id, before.keys, after.is_success) == (after.request_id, "k", True)
 

@@ -285,6 +285,7 @@ def test_a_killed_brokers_store_loses_nothing_in_other_hands(tmp_path: Path, han
             repeated = {}
             for topic, wanted in bodies.items():
                 found = delivered(cluster.namesrv, topic, wanted)
+                assert {message.body.decode() for message in found} == wanted, f"{topic}: acknowledged, and delivered"
                 if topic in ("D", "W"):
                     check_timed(found)
                 repeated[topic] = check_repeated(topic, found, kills)

@@ -185,10 +185,11 @@ class SendHooks:
 
     def begin(self, messages: Sequence[Message]) -> SendMessageContext:
         """Call the hooks before a send, with copies of its messages. Thread rule: any thread."""
-        copies = [replace(one, properties=dict(one.properties)) for one in messages]
+        copies = tuple(replace(one, properties=dict(one.properties)) for one in messages)
         context = SendMessageContext(self._group, copies, _type_of(copies[0]), self._clock.now_ms())
         context.since_ms = monotonic_ms(self._clock)
         run_hooks(self._hooks, "send_message_before", context)
+        context.messages = copies  # a hook changes the copies, and cannot replace them
         return context
 
     def end(
