@@ -130,6 +130,14 @@ interop-it: setup interop  ## RocketMQ's own client integration tests, at the re
 grpc-matrix: setup interop  ## The official gRPC SDKs against the real proxy and ours; a part of test-slow
 	$(BIN)/python -m pytest -m slow tests/interop/grpc $(MATRIX_ARGS)
 
+.PHONY: docs
+docs: setup  ## Build the documentation as a site in build/site; needs no network
+	$(BIN)/python -m mkdocs build --strict
+
+.PHONY: docs-serve
+docs-serve: setup  ## Show the site at http://127.0.0.1:8000 while you write
+	$(BIN)/python -m mkdocs serve --dev-addr 127.0.0.1:8000
+
 .PHONY: dist
 dist: .venv/.bytecode  ## Build the wheel, with its kernels compiled, and the source archive into dist/
 	@rm -rf dist && mkdir dist

@@ -34,7 +34,7 @@ GROUPS = [
     ("Messages", "", "Message StoredMessage ReceivedMessage MessageQueue"),
     (
         "The store",
-        "See [ARCHITECTURE.md](ARCHITECTURE.md) and the [example in README](../README.md#a-store-in-your-program).",
+        "See [ARCHITECTURE.md](ARCHITECTURE.md) and the [example](index.md#a-store-in-your-program).",
         "MessageStore StoreReader MessageStoreConfig FlushDiskType PutMessageResult PutMessageStatus GetMessageResult "
         "GetMessageStatus",
     ),
@@ -196,7 +196,7 @@ def errors() -> str:
     ]
 
     def add(kind: type[BaseException], depth: int) -> None:
-        lines.append(f"{'  ' * depth}- `{kind.__name__}`: {first_sentence(kind)}")
+        lines.append(f"{'    ' * depth}- `{kind.__name__}`: {first_sentence(kind)}")
         for below in sorted(kind.__subclasses__(), key=lambda one: one.__name__):
             if below.__module__ == "gantrymq.errors":
                 add(below, depth + 1)

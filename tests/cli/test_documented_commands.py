@@ -76,7 +76,7 @@ def words_of(command: str, data: Path) -> list[str]:
 
 def readme_commands() -> list[str]:
     text = section("README.md", "An operator's five minutes")
-    return re.findall(r"^    (gantrymq .*)$", text, re.M)
+    return re.findall(r"^(gantrymq .*)$", text, re.M)
 
 
 def without_comment(command: str) -> str:

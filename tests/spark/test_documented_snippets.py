@@ -33,7 +33,7 @@ def bodies(path: Path) -> list[bytes]:
 
 def test_the_page_about_spark(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    _, ingest = snippets("docs/spark.md", "")[0].split("\n", 1)
+    _, ingest = snippets("docs/spark.md", "bash")[0].split("\n", 1)
     command = ingest.replace("gantrymq ", f"{sys.executable} -m gantrymq ", 1)
     subprocess.run(["/bin/sh", "-ec", command], cwd=tmp_path, check=True, timeout=60)
     here = [text for text in snippets("docs/spark.md", "python") if CLUSTER_ONLY not in text]
