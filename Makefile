@@ -132,7 +132,7 @@ grpc-matrix: setup interop  ## The official gRPC SDKs against the real proxy and
 
 .PHONY: docs
 docs: setup  ## Build the documentation as a site in build/site; needs no network
-	$(BIN)/python -m mkdocs build --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 .PHONY: docs-serve
 docs-serve: setup  ## Show the site at http://127.0.0.1:8000 while you write

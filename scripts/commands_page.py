@@ -31,7 +31,7 @@ PAGES = {
         "They look into a store directory, recover it, and put messages into it. No broker is needed.",
     ),
     "streams.md": ("Produce and consume", "They send messages to topics, and print the messages of topics."),
-    "servers.md": ("Servers", "They run until SIGTERM or Ctrl-C."),
+    "servers.md": ("Servers and other commands", "Servers run until SIGTERM or Ctrl-C."),
     "admin.md": (
         "Administration",
         "They look into a running cluster and change it. [Administration](../admin.md) has output, exit codes and "

@@ -119,8 +119,8 @@ DRAWINGS = {
         ["commit log", "dispatch", "queue", "index"],
         [
             ("commit log", "dispatch", "new records"),
-            ("dispatch", "queue", "20 bytes a message"),
-            ("dispatch", "index", "an entry for each key"),
+            ("dispatch", "queue", "20 bytes each"),
+            ("dispatch", "index", "an entry a key"),
             ("queue", "wakes the pulls|that wait for it"),
         ],
     ),

@@ -13,6 +13,14 @@ from typing import Any
 _IMAGE = re.compile(r'<img alt="([^"]*)" src="([^"]+\.svg)"\s*/?>')
 
 
+_STORE = re.compile(r"^```console [\w-]+$", re.MULTILINE)
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """The page without the names of stores after ``console``, which are for tests/transcripts."""
+    return _STORE.sub("```console", markdown)
+
+
 def on_page_content(html: str, page: Any, config: Any, **_: Any) -> str:
     """The page with its drawings in place of the images that name them."""
     folder = Path(config["docs_dir"]) / Path(page.file.src_uri).parent

@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MARKERS = "slow|parsed|run by|not run|exits with \\d+|before|after|page slow|page run by"
 _COMMENT = re.compile(rf"<!--\s*({MARKERS})\b:?[ \t]*\n?(.*?)\s*-->", re.DOTALL)
 _FENCE = re.compile(
-    r"(?P<comments>(?:^<!--(?:(?!-->).)*-->\s*?\n\s*)*)"
+    r"(?P<comments>(?:^ *<!--(?:(?!-->).)*-->\s*?\n\s*?)*)"
     r"^(?P<indent> *)```(?P<language>\w*)(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -92,7 +92,8 @@ def blocks_of(page: str) -> list[Block]:
     of_page = {name.removeprefix("page "): why for name, why in _COMMENT.findall(text) if name.startswith("page ")}
     found: list[Block] = []
     for match in _FENCE.finditer(text):
-        markers = of_page | dict(_COMMENT.findall(match["comments"]))
+        own = {name: why for name, why in _COMMENT.findall(match["comments"]) if not name.startswith("page ")}
+        markers = of_page | own
         if match["language"] == "output" and found:
             markers = found[-1].markers | markers
         title = re.search(r'title="([^"]+)"', match["info"])
