@@ -196,10 +196,10 @@ def test_a_group_is_moved_with_a_confirmation(
     before = broker.consumer_offsets("billing", "orders")
     browser.find_element(By.CSS_SELECTOR, "select[name=to] option[value=latest]").click()
     press(browser, "Preview")
-    assert "What would move" in text(browser)
+    assert "What would change" in text(browser)
     assert broker.consumer_offsets("billing", "orders") == before
-    press(browser, "Move the group")
-    assert "billing was moved in 4 of 4 queues of orders." in text(browser)
+    press(browser, "Reset the offsets")
+    assert "billing was reset in 4 of 4 queues of orders." in text(browser)
     assert broker.consumer_offsets("billing", "orders") != before
 
 
@@ -209,10 +209,10 @@ def test_a_dead_letter_is_sent_again(at: Callable[[str], webdriver.Chrome], demo
     boxes = browser.find_elements(By.CSS_SELECTOR, "input[name=letter]")
     assert boxes
     assert all(one.is_selected() for one in boxes)
-    press(browser, "Send the chosen ones again")
+    press(browser, "Resend the chosen ones")
     browser.find_element(By.CSS_SELECTOR, "input[value=topic]").click()
-    press(browser, "Send again")
-    assert "dead letters were sent again." in text(browser)
+    press(browser, "Resend")
+    assert "dead letters were resent." in text(browser)
 
 
 def test_a_topic_is_created_and_deleted(at: Callable[[str], webdriver.Chrome], demo: DemoCluster) -> None:

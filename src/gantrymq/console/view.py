@@ -141,6 +141,7 @@ class View:
         shared = {
             "site": frame.site,
             "bare": False,
+            "is_part": "hx-request" in self.request.headers,
             "path": self.request.url.path,
             "missing": self.missing,
             "notice": frame.notices.take(self.request.query_params.get("notice", "")),

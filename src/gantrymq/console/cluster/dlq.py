@@ -149,11 +149,11 @@ class DeadLetterPages:
         with self._source.session(view) as session, self._sending:
             meanwhile = [one for one in letters if (self._sent.time_ms(group, one.text) or 0) > asked_ms]
             if meanwhile:
-                text = f"Nothing was sent: {len(meanwhile)} of these letters were sent again since the page was loaded."
+                text = f"Nothing was sent: {len(meanwhile)} of these letters were resent since the page was loaded."
                 return self._question(view, session, group, letters, conflict=text)
             found = [(one, _letter(session, group, one)) for one in letters]
             done, problems = self._send(session.config, group, found, to)
-        text = f"{done} of {len(letters)} dead letters were sent again."
+        text = f"{done} of {len(letters)} dead letters were resent."
         return view.done(url("/dlq", group), " ".join([text, *problems]), is_problem=bool(problems))
 
     def _send(

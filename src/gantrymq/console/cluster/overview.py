@@ -63,22 +63,36 @@ class Watch:
         self._source, self._clock = source, clock or SystemClock()
         self._lock = threading.Lock()
         self._look: Look | None = None
+        self._failure: GantrymqError | None = None
         self._valid_until_s = 0.0
         self._points: deque[tuple[float, ...]] = deque(maxlen=_MOST_POINTS)
 
     def look(self) -> Look:
         """The cluster as it is, or as it was a moment ago. Raises GantrymqError if no name server answers."""
         with self._lock:
-            begin_s = self._clock.monotonic_s()
-            if self._look is None or begin_s >= self._valid_until_s:
-                self._look = self._taken()
-                end_s = self._clock.monotonic_s()
-                self._valid_until_s = end_s + max(_LEAST_AGE_S, _COST_SHARE * (end_s - begin_s))
-                totals = self._look.totals
-                self._points.append(
-                    (self._look.taken_ms / 1000, *(totals[name] for name in ("in_tps", "out_tps", "behind")))
-                )
+            if self._clock.monotonic_s() >= self._valid_until_s:
+                self._refresh()
+            if self._failure is not None:
+                raise self._failure
+            assert self._look is not None
             return self._look
+
+    def _refresh(self) -> None:
+        """Take a look, and keep it, or why it failed, for a multiple of the time that it took.
+
+        A failure is kept too: otherwise each of many open pages would wait for the timeouts of a cluster that is away.
+        """
+        begin_s = self._clock.monotonic_s()
+        try:
+            self._look, self._failure = self._taken(), None
+        except GantrymqError as error:
+            self._failure = error
+        else:
+            totals = self._look.totals
+            names = ("in_tps", "out_tps", "behind")
+            self._points.append((self._look.taken_ms / 1000, *(totals[name] for name in names)))
+        end_s = self._clock.monotonic_s()
+        self._valid_until_s = end_s + max(_LEAST_AGE_S, _COST_SHARE * (end_s - begin_s))
 
     def points(self, after_s: float) -> list[tuple[float, ...]]:
         """(time in seconds, received a second, delivered a second, messages behind), oldest first."""

@@ -1,4 +1,4 @@
-"""Moving a group to another place of a topic: a preview, a confirmation, and the change.
+"""Resetting the offsets of a group for a topic: a preview, a confirmation, and the change.
 
 The confirmation carries the committed offsets of the preview. If another operator moved the group meanwhile, nothing is
 done, and a new preview tells so. Offsets of connected consumers advance all the time, so for them only a step back
@@ -119,7 +119,7 @@ class ResetPages:
                 text = f"Nothing was changed: since the preview another operator or a consumer has moved {names}."
                 return _preview(view, session, wanted, conflict=text, status=409)
             done, problems = _apply(session, wanted, moves)
-        text = f"{wanted.group} was moved in {done} of {len(moves)} queues of {wanted.topic}."
+        text = f"{wanted.group} was reset in {done} of {len(moves)} queues of {wanted.topic}."
         return view.done(url("/groups", wanted.group), " ".join([text, *problems]), is_problem=bool(problems))
 
 

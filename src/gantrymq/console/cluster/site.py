@@ -22,7 +22,7 @@ _NAVIGATION = (
     Link("/groups", "Groups", ("/reset",)),
     Link("/clients", "Clients", ("/consumer",)),
     Link("/messages", "Messages", ("/message", "/trace")),
-    Link("/dlq", "Dead letters", ("/resend",)),
+    Link("/dlq", "DLQ", ("/resend",)),
     Link("/pending", "Pending"),
 )
 
