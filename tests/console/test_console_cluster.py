@@ -19,8 +19,12 @@ from console.pages import crawl, form_of, shown
 from gantrymq import EmbeddedBroker
 from gantrymq.client.admin.admin_client import AdminClient
 from gantrymq.client.loop_thread import LoopThread
+from gantrymq.client.settings import ClientConfig
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.console.cluster.pending import delay_ms
+from gantrymq.console.cluster.site import cluster_site
+from gantrymq.console.security import Access
+from gantrymq.console.server import ConsoleServer
 from gantrymq.embedded.standalone import Extras, Standalone
 
 
@@ -301,6 +305,7 @@ def test_a_cluster_that_is_half_away_shows_the_rest_and_names_the_missing(tmp_pa
                 assert "missing on this page" in text, path
                 assert announced in text or "broker-b" in text, path
             assert "no answer" in shown(client.get("/"))
+            assert "1 of 2 brokers answer" in shown(client.get("/"))
             assert "broker-a" in shown(client.get("/topics/both"))
             broker.stop()
             assert "The cluster does not answer" in shown(client.get("/topics/both"), 502)
@@ -331,3 +336,52 @@ def unreachable_broker(broker: EmbeddedBroker, path: Path) -> Iterator[tuple[str
 )
 def test_wrong_addresses_are_told(page: httpx.Client, path: str) -> None:
     assert page.get(path).status_code in (400, 404)
+
+
+ACCOUNTS = """
+accounts:
+- accessKey: reading
+  secretKey: reading-secret
+  whiteRemoteAddress:
+  admin: false
+  defaultTopicPerm: SUB
+  defaultGroupPerm: SUB
+- accessKey: operator
+  secretKey: operator-secret
+  whiteRemoteAddress:
+  admin: true
+"""
+
+
+def test_an_account_without_permission_is_told_what_it_may_not_do(tmp_path: Path) -> None:
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text(ACCOUNTS)
+    with EmbeddedBroker(settings={"aclEnable": True, "aclPlainFile": str(accounts)}) as broker:
+        with console_as(broker, "operator") as client:
+            form = form_of(client.get("/topics"), "/topics/create")
+            assert client.post("/topics/create", data={**form, "topic": "orders"}).status_code == 303
+            assert "orders" in shown(client.get("/topics/orders"))
+        with console_as(broker, "reading") as client:
+            fields = {**form, "form_token": form_token(client), "topic": "mine"}
+            told = shown(client.get(client.post("/topics/create", data=fields).headers["location"]))
+            assert "mine was not created." in told
+            assert "NO_PERMISSION" in told
+            assert "The account may not do this" in shown(client.get("/groups"), 403)
+            assert "refuses" in shown(client.get("/"))
+            assert "orders" in shown(client.get("/topics"))
+        with AdminClient(broker.namesrv, access_key="operator", secret_key="operator-secret") as admin:
+            assert "mine" not in admin.topics()
+
+
+@contextmanager
+def console_as(broker: EmbeddedBroker, account: str) -> Iterator[httpx.Client]:
+    """A browser at a console with an account of the broker."""
+    config = ClientConfig(broker.namesrv, access_key=account, secret_key=f"{account}-secret")
+    loop = LoopThread("console")
+    server = ConsoleServer(cluster_site(config), Access(allow_changes=True))
+    try:
+        loop.run(server.start())
+        with httpx.Client(base_url=server.url, timeout=30) as client:
+            yield client
+    finally:
+        loop.close(server.shutdown())

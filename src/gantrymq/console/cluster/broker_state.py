@@ -13,10 +13,14 @@ from gantrymq.console.cluster.source import Broker
 
 @dataclass(frozen=True)
 class BrokerState:
-    """A broker's row. Without an answer ``is_up`` is False and all numbers are None. Rates are in messages a second."""
+    """A broker's row. Rates are in messages a second.
+
+    Without an answer ``is_up`` is False, ``problem`` says in two words why, and all numbers are None.
+    """
 
     broker: Broker
     is_up: bool = False
+    problem: str = ""
     version: str | None = None
     in_tps: float | None = None
     out_tps: float | None = None

@@ -19,7 +19,7 @@ from gantrymq.console.cluster.lag import GroupLag, group_lags
 from gantrymq.console.cluster.names import DLQ, NORMAL, is_own_group, kind_of
 from gantrymq.console.cluster.source import Broker, ClusterSession, ClusterSource
 from gantrymq.console.view import View, get
-from gantrymq.errors import GantrymqError
+from gantrymq.errors import GantrymqError, MQBrokerError
 
 _LEAST_AGE_S = 0.9
 _COST_SHARE = 5  # a look that took 1 s is used for 5 s
@@ -130,7 +130,7 @@ def _state(session: ClusterSession, broker: Broker) -> BrokerState:
         return broker_state(broker, session.admin.broker_runtime_info(broker.address))
     except GantrymqError as error:
         session.note_missing(f"{broker.name} ({broker.address})", error)
-        return BrokerState(broker)
+        return BrokerState(broker, problem="refuses" if isinstance(error, MQBrokerError) else "no answer")
 
 
 class OverviewPages:

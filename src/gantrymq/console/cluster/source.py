@@ -99,8 +99,13 @@ class ClusterSession:
                 return one
         raise MQClientError(f"There is no broker {name} with the number {number}.")
 
-    def each(self, brokers: Iterable[Broker], call: Callable[[Broker], T]) -> list[tuple[Broker, T]]:
-        """The result of ``call`` for each broker that answers. Raises the first error if no broker does."""
+    def each(
+        self, brokers: Iterable[Broker], call: Callable[[Broker], T], *, is_needed: bool = True
+    ) -> list[tuple[Broker, T]]:
+        """The result of ``call`` for each broker that answers.
+
+        Raises the first error if no broker does, unless the page has something to show without them.
+        """
         answers, failures = list[tuple[Broker, T]](), list[GantrymqError]()
         for one in brokers:
             try:
@@ -108,7 +113,7 @@ class ClusterSession:
             except GantrymqError as error:
                 failures.append(error)
                 self.note_missing(f"{one.name} ({one.address})", error)
-        if failures and not answers:
+        if failures and not answers and is_needed:
             raise failures[0]
         return answers
 

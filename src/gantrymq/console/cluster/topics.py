@@ -19,6 +19,7 @@ from starlette.routing import Route
 from gantrymq.broker.names import wrong_topic
 from gantrymq.console.cluster.names import DLQ, NORMAL, PERMS, RETRY, SYSTEM, kind_of, perm_text
 from gantrymq.console.cluster.source import Broker, ClusterSession, ClusterSource
+from gantrymq.console.failures import failure_text
 from gantrymq.console.rendering import url
 from gantrymq.console.view import View, action, get
 from gantrymq.errors import GantrymqError, MQBrokerError, MQClientError
@@ -62,7 +63,7 @@ class TopicPages:
                 if kind in ("all", kind_of(one, servers)) and wanted.lower() in one.lower()
             ]
             masters = session.masters()
-            tables = session.each(masters, lambda one: session.admin.topic_configs(one.address)) if masters else []
+            tables = session.each(masters, lambda one: session.admin.topic_configs(one.address), is_needed=False)
         rows = [(name, _summary(name, tables)) for name in names[start : start + _STEP]]
         return view.page(
             "cluster/topics.html.j2",
@@ -75,7 +76,7 @@ class TopicPages:
         name = view.name()
         with self._source.session(view) as session:
             route = session.admin.topic_route(name)
-            configs = _configs(session, name)
+            configs = _configs(session, name, is_needed=False)
             queues = session.optional(f"queues of {name}", lambda: session.admin.topic_stats(name)) or {}
             groups = session.optional(f"groups of {name}", lambda: session.admin.topic_consumers(name))
             return view.page(
@@ -122,14 +123,15 @@ class TopicPages:
                 session.admin.put_topic_config(config, broker=broker.address)
                 now = _config_at(session, name, broker)
             except GantrymqError as error:
-                problems.append(f"{broker.name}: {error}")
+                problems.append(f"{broker.name}: {failure_text(error)}.")
                 continue
             if now is None or replace(now, attributes={}) != replace(config, attributes={}):
                 problems.append(f"{broker.name} has it otherwise: another operator changed it at the same time")
             else:
                 done.append(broker.name)
         text = f"{name} was {what} at {', '.join(done)}." if done else f"{name} was not {what}."
-        return view.done(url("/topics", name), " ".join([text, *problems]), is_problem=bool(problems))
+        path = url("/topics", name) if done else "/topics"
+        return view.done(path, " ".join([text, *problems]), is_problem=bool(problems))
 
     def ask_delete(self, view: View) -> Response:
         """The question before a deletion."""
@@ -172,10 +174,11 @@ def _summary(name: str, tables: list[tuple[Broker, dict[str, TopicConfig]]]) -> 
 
 
 def _configs(
-    session: ClusterSession, name: str, targets: list[Broker] | None = None
+    session: ClusterSession, name: str, targets: list[Broker] | None = None, *, is_needed: bool = True
 ) -> list[tuple[Broker, TopicConfig | None]]:
     """A topic's settings at each master that answers; None where it does not exist."""
-    return session.each(targets or session.masters(), lambda one: _config_at(session, name, one))
+    brokers = targets or session.masters()
+    return session.each(brokers, lambda one: _config_at(session, name, one), is_needed=is_needed)
 
 
 def _config_at(session: ClusterSession, name: str, broker: Broker) -> TopicConfig | None:
