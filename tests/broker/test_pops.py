@@ -28,6 +28,7 @@ from gantrymq.format.pop_checkpoint import (
 )
 from gantrymq.fs.killable import KillableFileSystem
 from gantrymq.fs.real import RealFileSystem
+from gantrymq.model.java import INT_MAX
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.receipt_handle import (
     ORDER_REVIVE_QUEUE,
@@ -1145,6 +1146,22 @@ async def test_forged_acknowledgements_without_a_checkpoint_take_little_memory(p
     for _ in range(3):
         pops.case.server.pop.revive._acknowledge(queue, key, tuple(range(100)))
     assert len(queue.early[key]) <= MOST_MESSAGES
+
+
+@pytest.mark.parametrize("times", [INT_MAX, -1 - INT_MAX])
+async def test_a_message_with_an_odd_number_of_deliveries_does_not_stop_the_revive_service(
+    pops: Pops, times: int
+) -> None:
+    await pops.send(b"odd", reconsume_times=times)
+    await pops.pop()
+    await pops.send(b"plain")
+    await pops.pop()
+    await pops.revived()
+    again = await pops.pop() + await pops.pop()
+    assert {message.body: message.reconsume_times for message, _ in again} == {
+        b"odd": min(times + 1, INT_MAX),
+        b"plain": 1,
+    }
 
 
 async def test_a_popped_message_that_the_log_no_longer_has_is_not_on_its_way(pops: Pops) -> None:

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from gantrymq.client.records import decode_records
 from gantrymq.config.settings import FlushDiskType
-from gantrymq.model.java import LONG_MAX
+from gantrymq.model.java import INT_MAX, LONG_MAX
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.headers.send import (
     ConsumerSendMsgBackRequestHeader,
@@ -227,3 +227,22 @@ async def test_a_flag_of_hosts_that_are_not_there_hides_no_message(broker: Broke
     await broker.dispatched(1)
     (message,) = messages_of((await broker.pull()).body)
     assert (message.body, message.sys_flag) == (b"body", 0)
+
+
+@pytest.mark.parametrize(
+    ("times", "topic", "level", "again"),
+    [(INT_MAX, "%DLQ%G", None, INT_MAX), (-1 - INT_MAX, "SCHEDULE_TOPIC_XXXX", "3", -INT_MAX)],
+)
+async def test_a_message_with_an_odd_number_of_deliveries_is_sent_back(
+    broker: BrokerCase, times: int, topic: str, level: str | None, again: int
+) -> None:
+    """Any producer can send such a number. RocketMQ adds 1 to the largest one, and gets the smallest."""
+    await broker.heart_beat()
+    await broker.send(reconsume_times=times)
+    (message,) = messages_of(await pull_all(broker, 1))
+    answer = await broker.ask(ConsumerSendMsgBackRequestHeader(offset=message.phy_offset, group="G", delay_level=0))
+    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
+    queue_id = int(level) - 1 if level else 0
+    await broker.dispatched(1, topic, queue_id)
+    (back,) = broker.server.store.get(topic, queue_id, 0).messages
+    assert (back.reconsume_times, back.properties.get("DELAY") if level else None) == (again, level)

@@ -22,6 +22,7 @@ from gantrymq.format.pop_checkpoint import (
 )
 from gantrymq.model.flags import HOSTS_V6
 from gantrymq.model.host import Host
+from gantrymq.model.java import INT_MAX
 from gantrymq.model.message import (
     PROPERTY_FIRST_POP_TIME,
     PROPERTY_ORIGIN_GROUP,
@@ -106,6 +107,6 @@ def retried_message(stored: StoredMessage, point: PopCheckpoint, topic: str, que
         sys_flag=stored.sys_flag & ~HOSTS_V6,
         born_timestamp_ms=stored.born_timestamp_ms,
         born_host=host,
-        reconsume_times=stored.reconsume_times + (0 if point.is_suspended else 1),
+        reconsume_times=min(stored.reconsume_times + (0 if point.is_suspended else 1), INT_MAX),
         wait_store_msg_ok=False,
     )

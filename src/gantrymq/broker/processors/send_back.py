@@ -18,6 +18,7 @@ from gantrymq.broker.statistics import SNDBCK_PUT_NUMS, BrokerStatsManager
 from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.tables.topics import UNIT_SUB_FLAG, TopicConfigManager, being_deleted
 from gantrymq.config.broker_settings import PERM_WRITE, LiveConfig
+from gantrymq.model.java import INT_MAX
 from gantrymq.model.message import (
     PROPERTY_DELAY,
     PROPERTY_ORIGIN_MESSAGE_ID,
@@ -97,7 +98,7 @@ class ConsumerSendMsgBackProcessor:
             if self._topics.create_for_group(again.topic, 1) is None:
                 return request.response(ResponseCode.SYSTEM_BUSY, being_deleted(again.topic))
         else:
-            level = asked.delay_level or _FIRST_LEVEL + message.reconsume_times
+            level = asked.delay_level or _FIRST_LEVEL + max(message.reconsume_times, 0)
             # Limited to the queues that consumers know: the group's number may have changed since the topic was
             # created.
             queues = max(min(group.retry_queue_nums, topic.read_queue_nums, topic.write_queue_nums), 1)
@@ -131,7 +132,7 @@ class ConsumerSendMsgBackProcessor:
             sys_flag=message.sys_flag,
             born_timestamp_ms=message.born_timestamp_ms,
             born_host=message.born_host,
-            reconsume_times=message.reconsume_times + 1,
+            reconsume_times=min(message.reconsume_times + 1, INT_MAX),
             wait_store_msg_ok=False,
         )
 
