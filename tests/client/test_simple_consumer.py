@@ -16,7 +16,7 @@ from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.errors import MQBrokerError, MQClientError
 from gantrymq.model.flags import COMPRESSED
 from gantrymq.remoting.codes import ResponseCode
-from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.command import ONEWAY_FLAG, RemotingCommand
 from gantrymq.remoting.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
@@ -299,6 +299,22 @@ async def test_a_receive_that_is_cancelled_in_its_pop_loses_no_message() -> None
             await receiving
         fake.answer_pop = None
         assert [message.queue_offset for message in await consumer.receive()] == [1, 2]
+
+
+async def test_a_close_ends_a_receive_in_its_pop_with_an_error() -> None:
+    """Not with a CancelledError, because the caller was not cancelled."""
+    async with consuming() as (fake, consumer):
+        closing: list[asyncio.Task[None]] = []
+
+        def close(request: RemotingCommand) -> RemotingCommand:
+            closing.append(asyncio.ensure_future(consumer.close()))
+            request.flag |= ONEWAY_FLAG  # the broker never answers
+            return request.response(ResponseCode.SUCCESS)
+
+        fake.answer_pop = close
+        with pytest.raises(GantrymqError, match="closed"):
+            await consumer.receive()
+        await closing[0]
 
 
 @pytest.mark.parametrize("is_closed_by_hand", [True, False])

@@ -164,13 +164,11 @@ class AsyncSimpleConsumer:
     async def _close(self) -> None:
         self._running = False
         await self._arrivals.close()
-        for popping in self._popping:
-            popping.cancel()
-        await asyncio.gather(*self._popping, return_exceptions=True)
         await self._tasks.close()
         if self._tracing is not None:
             await self._tracing.dispatcher.close()
         await self._client.close()
+        await asyncio.gather(*self._popping, return_exceptions=True)  # the closed connections have ended them
 
     # Subscriptions
 
