@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open_metrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
@@ -49,6 +49,7 @@ def test_the_texts_say_what_was_measured(is_open_metrics: bool) -> None:
     }
 
 
+@settings(max_examples=30)
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=40))
 def test_any_text_may_be_a_label(text: str) -> None:
     sends = Counter(SENDS, 10)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from gantrymq.errors import RemotingError
@@ -67,7 +68,7 @@ class MetricsEndpoint:
                 self._connected, host, port, limit=_REQUEST_BYTES, start_serving=False
             )
         except (OSError, UnicodeError) as error:
-            reason = getattr(error, "strerror", None) or error
+            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
             raise RemotingError(f"cannot listen on {host}:{port} for metrics: {reason}") from error
         self.host, self.port = host, self._server.sockets[0].getsockname()[1]
 

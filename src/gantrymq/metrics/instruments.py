@@ -12,7 +12,7 @@ Source: OpenTelemetry's SdkMeter, and MetricStorage with its cardinality limit.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -160,10 +160,19 @@ class _Instrument(Generic[S]):
         for labels in [one for one in self._series if one[place] in values]:
             del self._series[labels]
 
+    def points(self) -> Iterator[Point]:
+        """The series but that of the overflow. Each has its value at the time of its step."""
+        for labels, one in list(self._series.items()):
+            yield Point(labels, one.value)
+
+    @property
+    def overflow(self) -> Value | None:
+        """The value of the series of the overflow; None if there was none."""
+        return None if self._overflow is None else self._overflow.value
+
     def family(self) -> Family:
         """A snapshot."""
-        points = [Point(labels, one.value) for labels, one in self._series.items()]
-        return Family(self.metric, points, None if self._overflow is None else self._overflow.value)
+        return Family(self.metric, list(self.points()), self.overflow)
 
 
 class Counter(_Instrument[Sum]):

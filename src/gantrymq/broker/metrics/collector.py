@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections import Counter
+from collections import Counter as Counts
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import metadata
@@ -25,7 +25,7 @@ from gantrymq.broker.metrics.recorder import PROTOCOL, RecordingMeter, truth
 from gantrymq.broker.sessions.consumers import CONSUME_ACTIVELY
 from gantrymq.config.broker_settings import BrokerConfig
 from gantrymq.errors import DiskError
-from gantrymq.metrics.instruments import Family, LabelValues, Metric, Point, gauge
+from gantrymq.metrics.instruments import Counter, Family, Histogram, LabelValues, Metric, Point, gauge
 from gantrymq.model.message import TIMER_TOPIC
 from gantrymq.remoting.codes import LanguageCode, version_name
 from gantrymq.remoting.transport.turns import in_slices
@@ -56,7 +56,7 @@ class BrokerCollector:
     async def collect(self) -> list[Family]:
         """The families of all metrics that are not switched off."""
         broker = self._context.config.broker
-        families = self._recorder.families()
+        families = [await self._recorded(one) for one in self._recorder.instruments()]
         families += self._broker()
         families += self._pop()
         families += await asyncio.get_running_loop().run_in_executor(None, self._store)
@@ -69,6 +69,11 @@ class BrokerCollector:
 
     # Tables of the event loop's thread
 
+    async def _recorded(self, instrument: Counter | Histogram) -> Family:
+        """A snapshot of an instrument, which may have 50,000 series."""
+        points = [point async for point in in_slices(instrument.points())]
+        return Family(instrument.metric, points, instrument.overflow)
+
     def _broker(self) -> list[Family]:
         context, most = self._context, self._most
         waiting = {"send": len(context.puts)}
@@ -79,7 +84,6 @@ class BrokerCollector:
             _one(catalog.TOPIC_NUMBER, len(context.topics.table)),
             _one(catalog.CONSUMER_GROUP_NUMBER, len(context.groups.table)),
             gauge(catalog.HALF_MESSAGES, (Point((topic,), count) for topic, count in halves.items()), most),
-            gauge(catalog.BUILD_INFO, [Point((_own_version(),), 1)], most),
             _one(catalog.CONNECTIONS, self._connections()),
             _one(catalog.HELD_PULLS, len(context.holds)),
         ]
@@ -97,14 +101,14 @@ class BrokerCollector:
         ]
 
     async def _producers(self) -> Family:
-        counts = Counter[LabelValues]()
+        counts = Counts[LabelValues]()
         groups = list(self._context.producers.groups.values())
         async for client in in_slices(client for group in groups for client in list(group.values())):
             counts[_language(client.language), _version(client.version), PROTOCOL] += 1
         return _counted(catalog.PRODUCER_CONNECTIONS, counts, self._most)
 
     async def _consumers(self) -> Family:
-        counts = Counter[LabelValues]()
+        counts = Counts[LabelValues]()
         groups = list(self._context.consumers.groups.values())
         async for group, client in in_slices((one, client) for one in groups for client in one.clients):
             mode, is_system = _MODES.get(group.consume_type or "", "push"), names.is_system_group(group.name.upper())
@@ -139,6 +143,7 @@ class BrokerCollector:
             _of_store(catalog.DISPATCH_BEHIND, store.dispatch_behind_bytes),
             _one(catalog.DISK_USED_RATIO, store.disk_used_ratio),
             _one(catalog.STORE_WRITABLE, int(store.is_writable)),
+            gauge(catalog.BUILD_INFO, [Point((_own_version(),), 1)], 1),
         ]
         try:
             first = store.message_at(store.min_phy_offset)
@@ -198,7 +203,7 @@ def _of_store(metric: Metric, value: int) -> Family:
     return gauge(metric, [Point(catalog.STORE_LABELS, value)], 1)
 
 
-def _counted(metric: Metric, counts: Counter[LabelValues], most: int) -> Family:
+def _counted(metric: Metric, counts: Counts[LabelValues], most: int) -> Family:
     points: Iterable[Point] = (Point(labels, count) for labels, count in counts.items())
     return gauge(metric, points, most)
 

@@ -23,7 +23,7 @@ from gantrymq.broker.metrics.meter import BrokerMeter, ReviveKind
 from gantrymq.clock import Clock
 from gantrymq.format.pop_checkpoint import PopKey
 from gantrymq.kernels import send_columns
-from gantrymq.metrics.instruments import Counter, Distribution, Family, Histogram, Metric, Sum
+from gantrymq.metrics.instruments import Counter, Distribution, Histogram, Metric, Sum
 from gantrymq.model.message import (
     PROPERTY_DELAY,
     PROPERTY_SHARDING_KEY,
@@ -122,10 +122,10 @@ class RecordingMeter(BrokerMeter):
         self._out: dict[tuple[str, str, bool | None], _Out] = {}
         self._rpc: dict[tuple[int, int, bool, str], Distribution] = {}
 
-    def families(self) -> list[Family]:
-        """A snapshot of all series."""
+    def instruments(self) -> list[Counter | Histogram]:
+        """All instruments, with what the store's threads have measured until now."""
         self._take_store_events()
-        return [one.family() for one in self._instruments()]
+        return self._instruments()
 
     def _instruments(self) -> list[Counter | Histogram]:
         return [*self._counters.values(), *self._histograms.values()]
