@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 import runbook_stores
 from gantrymq.clock import ManualClock, SystemClock
 from gantrymq.config.properties import Reading
+from gantrymq.console.store import opened
 from gantrymq.console.store.files import FileState, Part, StoreFile, StoreFiles, cells_of, list_files, with_damage
 from gantrymq.console.store.groups import GroupLag, QueueLag, lags_of
 from gantrymq.console.store.opened import OpenStore, StillOpeningError
@@ -49,6 +52,40 @@ def listed(path: Path, now_ms: int | None = None) -> StoreFiles:
                 return list_files(store, snapshot, now_ms or clock.now_ms())
     finally:
         store.close()
+
+
+def await_true(is_true: Callable[[], object], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def open_files(path: Path) -> int:
+    """How many files below ``path`` this process has open or mapped."""
+    opened = [os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+    mapped = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
+    return sum(str(path) in name for name in (*opened, *mapped))
+
+
+def is_seen(view: OpenStore) -> bool:
+    try:
+        with view.look():
+            return True
+    except StillOpeningError:
+        return False
+
+
+def test_a_view_that_no_page_uses_frees_the_files(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opened, "IDLE_S", 0.3)
+    view = OpenStore(store, READING, SystemClock())
+    await_true(lambda: is_seen(view))
+    with view.look() as snapshot:
+        assert snapshot.first is not None
+        await_true(lambda: not view.is_open)
+        assert open_files(store)  # this page still uses it
+    await_true(lambda: not view.is_open and not open_files(store))
+    view.close()
 
 
 def states(files: StoreFiles, part: Part) -> list[str]:

@@ -18,6 +18,7 @@ import pytest
 from console_stores import DEAD_LETTERS, HTML
 
 import runbook_stores
+from bad_disk import break_reads
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.console.security import Access
 from gantrymq.console.server import ConsoleServer
@@ -225,6 +226,19 @@ def test_a_store_without_an_index_names_the_remedy(healthy: Path) -> None:
         page = text_of(client.get("/messages?by=key&topic=orders&key=order-7").text)
         assert "has no index file" in page
         assert f"gantrymq store rebuild --index {healthy}" in page
+
+
+def test_what_the_disk_cannot_read_is_named(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil = break_reads(monkeypatch)
+    spoil(healthy / "commitlog" / "00000000000000000000", 0, 4_096)
+    with browsing(healthy) as client:
+        rows = text_of(client.get("/messages?by=queue&topic=orders&queue=0&offset=0").text)
+        assert "no readable record is there" in rows
+        assert "order-40 " in rows
+        overview = text_of(client.get("/").text)
+        assert "commitlog/00000000000000000000" in overview
+        assert "Input/output error" in overview
+        assert client.get("/messages/0").status_code == 404
 
 
 def test_names_that_are_no_text_are_shown(healthy: Path) -> None:

@@ -4,6 +4,9 @@ Opening recovers a private view of the files. That is fast for a store that was 
 a crash it reads the log from the checkpoint on, so no page waits for it: until it is there, pages show its progress.
 Of a store that a broker writes to, a page shows the state at the time of the last opening, and tells that time.
 
+An open view keeps the files that retention deletes meanwhile, and their space. So a view that no page has used for a
+while is closed, and the next page opens another.
+
 Thread rule: any thread.
 """
 
@@ -11,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +36,7 @@ from gantrymq.tools.summary import StoreSummary, summarize
 
 _LEAST_AGE_S = 10.0
 _COST_SHARE = 20  # a view that took 1 s to open is used for 20 s
+IDLE_S = 60.0
 _OPEN_WAIT_S = 1.5
 _INDEX_WAIT_S = 1.5
 
@@ -172,7 +176,8 @@ class OpenStore:
         self._snapshot: Snapshot | None = None
         self._opening: Opening | None = None
         self._failure: Exception | None = None
-        self._failed_s = self._began_s = 0.0
+        self._failed_s = self._began_s = self._used_s = 0.0
+        self._idle_timer: threading.Timer | None = None
         self._is_closed = False
 
     @property
@@ -201,6 +206,7 @@ class OpenStore:
 
     def _held(self) -> Snapshot | None:
         with self._guard:
+            self._used_s = self.clock.monotonic_s()
             if self._snapshot is not None:
                 self._snapshot.hold()
             return self._snapshot
@@ -247,11 +253,28 @@ class OpenStore:
         threading.Thread(target=self._open, name="console-open", daemon=True).start()
 
     def _open(self) -> None:
-        began_s = self.clock.monotonic_s()
-        fingerprint = self._fingerprint()
         snapshot: Snapshot | None = None
         failure: Exception | None = None
         try:
+            snapshot = self._new_snapshot()
+        except Exception as error:  # whatever it is, the pages must show it and the next opening must be possible
+            failure = error
+        with self._guard:
+            old, self._failure, self._failed_s = self._snapshot, failure, self.clock.monotonic_s()
+            if snapshot is not None and not self._is_closed:
+                self._snapshot = snapshot
+                self._close_later(max(IDLE_S, _COST_SHARE * snapshot.took_ms / 1000))
+            else:
+                old = snapshot
+            self._opening = None
+            self._guard.notify_all()
+        if old is not None:
+            old.release()
+
+    def _new_snapshot(self) -> Snapshot:
+        began_s = self.clock.monotonic_s()
+        fingerprint = self._fingerprint()  # before the files are read: a change meanwhile counts as one after it
+        with ExitStack() as opened:
             reader = StoreReader.open(
                 self.path,
                 self.reading.config,
@@ -261,20 +284,35 @@ class OpenStore:
                 skips_lost=True,
                 reads_queue=holds_pending,
             )
+            opened.callback(reader.close)
             took_ms = (self.clock.monotonic_s() - began_s) * 1000
             snapshot = Snapshot(reader, summarize(self.path, reader), self.clock.now_ms(), took_ms, fingerprint)
-        except Exception as error:  # whatever it is, the pages must show it and the next opening must be possible
-            failure = error
+            opened.pop_all()
+        return snapshot
+
+    def _close_later(self, after_s: float) -> None:
+        """Close the view when it has not been used for ``after_s``. The caller has the guard."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self._idle_timer = threading.Timer(after_s, self._close_idle, (after_s,))
+        self._idle_timer.daemon = True
+        self._idle_timer.start()
+
+    def _close_idle(self, after_s: float) -> None:
         with self._guard:
-            old, self._failure, self._failed_s = self._snapshot, failure, self.clock.monotonic_s()
-            if snapshot is not None and not self._is_closed:
-                self._snapshot = snapshot
-            else:
-                old = snapshot
-            self._opening = None
-            self._guard.notify_all()
-        if old is not None:
-            old.release()
+            if self._is_closed:
+                return
+            if self._opening is not None or self.clock.monotonic_s() - self._used_s < after_s:
+                self._close_later(after_s)
+                return
+            snapshot, self._snapshot = self._snapshot, None
+        if snapshot is not None:
+            snapshot.release()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a view."""
+        return self._snapshot is not None
 
     def _note_progress(self, step: str, done: int, total: int) -> None:
         opening = self._opening
@@ -286,6 +324,8 @@ class OpenStore:
         with self._guard:
             self._is_closed = True
             snapshot, self._snapshot = self._snapshot, None
+            if self._idle_timer is not None:
+                self._idle_timer.cancel()
         if snapshot is not None:
             snapshot.release()
 
