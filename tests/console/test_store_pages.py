@@ -19,6 +19,7 @@ from console_stores import DEAD_LETTERS, HTML
 
 import runbook_stores
 from bad_disk import break_reads
+from gantrymq.cli.main import exit_code
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.console.security import Access
 from gantrymq.console.server import ConsoleServer
@@ -272,3 +273,10 @@ def test_a_changed_store_is_read_again(healthy: Path) -> None:
         while "750" not in text_of(client.get("/topics/orders").text):
             assert time.monotonic() < deadline
             time.sleep(0.02)
+
+
+def test_the_command_refuses_what_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["console", str(tmp_path)]) == 3
+    assert "is not a RocketMQ store" in capsys.readouterr().err
+    assert exit_code(["console", "-n", "127.0.0.1:1", "--set", "fileReservedTime=1"]) == 2
+    assert "a cluster has its own settings" in capsys.readouterr().err

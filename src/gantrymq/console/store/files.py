@@ -151,7 +151,7 @@ def cells_of(files: Sequence[StoreFile], most: int) -> list[Cell]:
         worst = min(some, key=lambda file: _RANK[file.state])
         size = sum(file.size_bytes for file in some)
         used = sum(file.size_bytes if file.used_bytes is None else file.used_bytes for file in some)
-        cells.append(Cell(first, len(some), worst, min(-(-10 * used // size), 10) if size else 0))
+        cells.append(Cell(first, len(some), worst, min(-(-10 * used // size), 10) if size else 10))
     return cells
 
 
