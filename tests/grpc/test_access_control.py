@@ -98,7 +98,7 @@ def test_an_account_does_only_what_it_may(guarded: EmbeddedBroker) -> None:
         assert client.receive("billing", "secrets")[0] == Code.FORBIDDEN
         assert client.receive("other", "orders")[0] == Code.FORBIDDEN
     with GrpcClient(guarded.grpc) as unsigned:
-        assert unsigned.send(message("orders")).status.code == Code.FORBIDDEN
+        assert unsigned.send(message("orders")).status.code == Code.UNAUTHORIZED
         with pytest.raises(grpc.RpcError):
             unsigned.be_consumer("billing", "orders")
 

@@ -49,7 +49,7 @@ def grpc_front(broker: BrokerServer, clock: Clock, tls: TlsServer | None = None)
         brokers,
         clock,
         max_body_bytes=lambda: config.store.max_message_size_bytes,
-        authenticate=authenticator(access.secret_of if access is not None else None),
+        authenticate=authenticator(access),
         advertised_host=config.broker.broker_ip1,
         tls=tls,
     )

@@ -67,7 +67,7 @@ class Proxy:
             brokers,
             SystemClock(),
             max_body_bytes=lambda: config.max_message_size_bytes,
-            authenticate=authenticator(access.secret_of if access is not None else None),
+            authenticate=authenticator(access),
             advertised_host=config.local_serve_addr,
             tls=self._tls,
         )

@@ -37,15 +37,11 @@ class Caller:
 
 
 def read_caller(
-    context: Any,
     metadata: dict[str, str],
+    address: str,
     credentials: SessionCredentials | None,
-    client_of: Callable[[int], str | None] = lambda _: None,
 ) -> Caller:
-    """The sender of a call. Raises CallError without a client id.
-
-    ``client_of`` returns the address of the client that is behind a connection from a port of this host.
-    """
+    """The sender of a call. Raises CallError without a client id."""
     client_id = metadata.get("x-mq-client-id", "")
     if not client_id.strip():
         raise CallError(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
@@ -55,7 +51,7 @@ def read_caller(
         client_id,
         _language(metadata.get("x-mq-language", "")),
         metadata.get("x-mq-client-version", ""),
-        _behind(_address(context.peer()), client_of),
+        address,
         credentials,
     )
 
@@ -70,12 +66,13 @@ def _language(name: str) -> LanguageCode:
     return LanguageCode.OTHER if found is None else found
 
 
-def _behind(address: str, client_of: Callable[[int], str | None]) -> str:
+def address_of(peer: str, client_of: Callable[[int], str | None] | None = None) -> str:
+    """``ip:port`` of gRPC's name for the other end, such as ``ipv4:127.0.0.1:1234`` or ``ipv6:%5B::1%5D:1234``.
+
+    ``client_of`` returns the address of the client that is behind a connection from a port of this host.
+    """
+    scheme, _, rest = peer.partition(":")
+    address = unquote(rest) if scheme in ("ipv4", "ipv6") else f"{_LOOPBACK}:0"
     host, _, port = address.rpartition(":")
-    return (client_of(int(port)) if host == _LOOPBACK else None) or address
-
-
-def _address(peer: str) -> str:
-    """``ip:port`` of gRPC's name for the other end, such as ``ipv4:127.0.0.1:1234`` or ``ipv6:%5B::1%5D:1234``."""
-    scheme, _, address = peer.partition(":")
-    return unquote(address) if scheme in ("ipv4", "ipv6") else "127.0.0.1:0"
+    behind = client_of(int(port)) if client_of is not None and host == _LOOPBACK else None
+    return behind or address

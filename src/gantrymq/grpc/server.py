@@ -26,7 +26,7 @@ from gantrymq.errors import RemotingError
 from gantrymq.grpc import limits, messages
 from gantrymq.grpc.acks import SettleMessages
 from gantrymq.grpc.brokers import Brokers
-from gantrymq.grpc.caller import Caller, metadata_of, read_caller
+from gantrymq.grpc.caller import Caller, address_of, metadata_of, read_caller
 from gantrymq.grpc.clients import Client, Clients
 from gantrymq.grpc.codes import Code
 from gantrymq.grpc.popped import PoppedMessages
@@ -35,17 +35,15 @@ from gantrymq.grpc.receive import ReceiveMessage
 from gantrymq.grpc.renewal import Renewals
 from gantrymq.grpc.route import Routes
 from gantrymq.grpc.send import SendMessage
+from gantrymq.grpc.signatures import Authenticate
 from gantrymq.grpc.status import CallError, status_of_error
 from gantrymq.grpc.telemetry import BrokerRequests, Nonces, Telemetry
 from gantrymq.grpc.tls_port import TlsPort
 from gantrymq.grpc.transactions import Transactions
 from gantrymq.logs import get_logger
-from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.transport.tls import TlsMode, TlsServer
 
 Call = Callable[[Caller, Any], Awaitable[Any]]
-# Returns the credentials of a call's metadata, None for an unsigned call. Raises CallError for a wrong signature.
-Authenticate = Callable[[dict[str, str]], SessionCredentials | None]
 
 _EXPIRE_PERIOD_S = 5.0
 _OPTIONS = (
@@ -73,7 +71,7 @@ class GrpcServer:
         clock: Clock,
         *,
         max_body_bytes: Callable[[], int],
-        authenticate: Authenticate = lambda _: None,
+        authenticate: Authenticate = lambda metadata, address: None,
         advertised_host: str = "127.0.0.1",
         tls: TlsServer | None = None,
     ) -> None:
@@ -210,5 +208,5 @@ class GrpcServer:
 
     def _caller(self, context: Any) -> Caller:
         metadata = metadata_of(context)
-        client_of = self._tls_port.client_of if self._tls_port is not None else lambda _: None
-        return read_caller(context, metadata, self._authenticate(metadata), client_of)
+        address = address_of(context.peer(), self._tls_port.client_of if self._tls_port is not None else None)
+        return read_caller(metadata, address, self._authenticate(metadata, address))

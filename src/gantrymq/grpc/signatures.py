@@ -1,7 +1,8 @@
 """The signature of a call: ``MQv2-HMAC-SHA1`` over the time in ``x-mq-date-time``.
 
 A verified call is made in the name of its account: the requests to brokers are signed with the account's secret, so
-that access control there checks its permissions as it does for a client of remoting. An unsigned call stays unsigned.
+that access control there checks its permissions as it does for a client of remoting. Calls from white-listed addresses
+need no signature.
 
 Source: AuthenticationPipeline, DefaultAuthenticationContextBuilder, DefaultAuthenticationHandler.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable
+from typing import Protocol
 
 from gantrymq.grpc.codes import Code
 from gantrymq.grpc.status import CallError
@@ -19,25 +21,41 @@ from gantrymq.remoting.acl import SessionCredentials
 _AUTHORIZATION, _DATE_TIME = "authorization", "x-mq-date-time"
 
 
-def authenticator(
-    secret_of: Callable[[str], str | None] | None,
-) -> Callable[[dict[str, str]], SessionCredentials | None]:
-    """A reader of signatures. ``secret_of`` returns the secret of an access key, None if there is no such account.
+class Accounts(Protocol):
+    """The accounts of access control."""
 
-    Without ``secret_of`` there is no access control, and signatures are not read.
+    def secret_of(self, access_key: str) -> str | None:
+        """The secret of an account; None if there is no such account."""
+        ...
+
+    def is_white(self, ip: str) -> bool:
+        """Whether requests from an address need no signature."""
+        ...
+
+
+# Takes a call's metadata and the client's ip:port. Returns None for a call that need not be signed.
+Authenticate = Callable[[dict[str, str], str], SessionCredentials | None]
+
+
+def authenticator(accounts: Accounts | None) -> Authenticate:
+    """A reader of signatures, which raises CallError for a wrong or a missing one.
+
+    Without ``accounts`` there is no access control, and signatures are not read.
     """
-    if secret_of is None:
-        return lambda _: None
+    if accounts is None:
+        return lambda metadata, address: None
 
-    def authenticate(metadata: dict[str, str]) -> SessionCredentials | None:
+    def authenticate(metadata: dict[str, str], address: str) -> SessionCredentials | None:
         authorization = metadata.get(_AUTHORIZATION, "")
         if not authorization:
+            if not accounts.is_white(address.rpartition(":")[0].strip("[]")):
+                raise CallError(Code.UNAUTHORIZED, "No accessKey is configured")
             return None
         date_time = metadata.get(_DATE_TIME, "")
         if not date_time:
             raise CallError(Code.UNAUTHORIZED, "datetime is null.")
         access_key, signature = _parts(authorization)
-        secret = secret_of(access_key)
+        secret = accounts.secret_of(access_key)
         if secret is None:
             raise CallError(Code.UNAUTHORIZED, f"No acl config for {access_key[:128]}")
         digest = hmac.new(secret.encode(), date_time.encode(), hashlib.sha1).digest()

@@ -263,6 +263,10 @@ class AccessControl:
         account = self._accounts.by_key.get(access_key)
         return None if account is None else account.secret_key
 
+    def is_white(self, ip: str) -> bool:
+        """Whether requests from an address need no signature."""
+        return self._accounts.is_white(ip)
+
     def refusal(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """The answer that refuses a request, or None if the request is allowed."""
         wrong = self._wrong(self._claim(channel, request))
