@@ -39,7 +39,13 @@ PAGES = (
         "/dlq",
         "/dlq/mailer",
     ),
-    *("/messages", "/messages?by=topic&topic=bodies", "/message?topic=bodies&broker=broker-a&queue=0&offset=4"),
+    *(
+        "/messages",
+        "/messages?by=id",
+        "/messages?by=offset",
+        "/messages?by=topic&topic=bodies",
+        "/message?topic=bodies&broker=broker-a&queue=0&offset=4",
+    ),
     *("/message?topic=bodies&broker=broker-a&queue=0&offset=3", "/trace?id=x", "/pending", "/nowhere"),
     "/resend?group=mailer&letter=broker-a/0/0",
 )

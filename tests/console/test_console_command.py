@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 
 from gantrymq import EmbeddedBroker, Message, Producer
 
 
+@pytest.mark.slow
 def test_the_ready_line_has_the_address_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "store") as broker, Producer(broker.namesrv) as producer:
         producer.send(Message("orders", b"hello"))

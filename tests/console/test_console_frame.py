@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,6 +91,12 @@ def test_errors_are_pages(page: httpx.Client) -> None:
     assert "<script>alert" not in answer.text
     assert page.get("/static/../view.py").status_code == 404
     assert page.get("/static/vendor/LICENSE.htmx").status_code == 404
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gantrymq.console.cluster.site", None)
+    with pytest.raises(ImportError, match="gantrymq\\[console\\]"), EmbeddedBroker(console=True):
+        pytest.fail("it started")
 
 
 def test_a_stopped_broker_is_told_and_the_console_stays(tmp_path: Path) -> None:

@@ -176,10 +176,13 @@ class RestartableBroker:
 
     async def _start_console(self) -> None:
         from gantrymq.client.settings import ClientConfig
-        from gantrymq.console.cluster.site import cluster_site
-        from gantrymq.console.security import Access
-        from gantrymq.console.server import ConsoleServer
 
+        try:
+            from gantrymq.console.cluster.site import cluster_site
+            from gantrymq.console.security import Access
+            from gantrymq.console.server import ConsoleServer
+        except ModuleNotFoundError as error:
+            raise ImportError(f"console=True needs {error.name}: pip install 'gantrymq[console]'") from error
         console = ConsoleServer(cluster_site(ClientConfig(self.pair.namesrv_address)), Access())
         await console.start()
         self._console = console
