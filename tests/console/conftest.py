@@ -1,4 +1,4 @@
-"""One demo cluster for all tests of the console, with a console that may change it and one that may not."""
+"""A demo cluster for the tests of a file, with a console that may change it and one that may not."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from gantrymq.console.security import Access
 from gantrymq.console.server import ConsoleServer
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
     """The broker of the demo cluster. Do not stop it."""
     with EmbeddedBroker(console=True) as running:
         yield running
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def demo(broker: EmbeddedBroker) -> Iterator[DemoCluster]:
     with demo_cluster(broker.namesrv, is_large=False) as cluster:
         yield cluster
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def changing_url(demo: DemoCluster) -> Iterator[str]:
     """The address of a console that may change the cluster."""
     loop = LoopThread("console")
@@ -41,14 +41,14 @@ def changing_url(demo: DemoCluster) -> Iterator[str]:
         loop.close(server.shutdown())
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def page(broker: EmbeddedBroker, demo: DemoCluster) -> Iterator[httpx.Client]:
     """A browser at the read-only console."""
     with httpx.Client(base_url=broker.console, timeout=30) as client:
         yield client
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def changing(changing_url: str) -> Iterator[httpx.Client]:
     """A browser at the console that may change the cluster."""
     with httpx.Client(base_url=changing_url, timeout=30) as client:

@@ -20,6 +20,13 @@ from gantrymq.console.store.site import store_site
 from gantrymq.console.visible import visible, visible_lines
 
 
+@pytest.fixture(scope="module")
+def page(broker: EmbeddedBroker) -> Iterator[httpx.Client]:
+    """A browser at the console of a broker without messages."""
+    with httpx.Client(base_url=broker.console, timeout=30) as client:
+        yield client
+
+
 @contextmanager
 def served(access: Access, path: Path) -> Iterator[tuple[str, httpx.Client]]:
     """A console of a store: the address of its ready line, and a browser without cookies."""
