@@ -64,11 +64,11 @@ def test_the_real_producers_timers_are_delivered_and_recalled(tmp_path: Path) ->
         JavaCluster(None, broker=False) as cluster,
         OurBroker(tmp_path / "store", SETTINGS, namesrv=cluster.namesrv),
     ):
-        sent = send(tmp_path, cluster.namesrv, [timed(0, 12_000), *(timed(n, 1000 + 150 * n) for n in range(1, 20))])
+        sent = send(tmp_path, cluster.namesrv, [timed(0, 30_000), *(timed(n, 1000 + 150 * n) for n in range(1, 20))])
         assert all(one["status"] == "SEND_OK" and one["recallHandle"] for one in sent)
         recalled = send(tmp_path, cluster.namesrv, [{"topic": "T", "recall": sent[0]["recallHandle"]}])
         assert recalled[0]["msgId"] == sent[0]["msgId"]
-        after = send(tmp_path, cluster.namesrv, [timed(20, 14_000)])
+        after = send(tmp_path, cluster.namesrv, [timed(20, 33_000)])
         assert after[0]["status"] == "SEND_OK"
         found = received(cluster.namesrv, {str(number) for number in range(1, 21)})
         assert "0" not in {message.body.decode() for message in found}
@@ -78,15 +78,18 @@ def test_the_real_producers_timers_are_delivered_and_recalled(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_our_producer_sends_timers_to_the_real_broker_and_recalls_them(tmp_path: Path) -> None:
-    with JavaCluster(tmp_path / "store", SETTINGS) as cluster, Producer(cluster.namesrv) as producer:
+    with (
+        JavaCluster(tmp_path / "store", SETTINGS) as cluster,
+        Producer(cluster.namesrv, send_msg_timeout_ms=20_000) as producer,
+    ):
         at = datetime.now(UTC) + timedelta(seconds=4)
-        recalled = producer.send(Message("T", b"recalled", delay_ms=6_000))
+        recalled = producer.send(Message("T", b"recalled", delay_ms=15_000))
         assert recalled.recall_handle is not None
         assert producer.recall("T", recalled.recall_handle) == recalled.msg_id
         sent = [
             producer.send(Message("T", b"delay", delay_ms=2_000)),
             producer.send(Message("T", b"datetime", deliver_at=at)),
-            producer.send(Message("T", b"after", deliver_at=time.time_ns() // 1_000_000 + 8_000)),
+            producer.send(Message("T", b"after", deliver_at=time.time_ns() // 1_000_000 + 17_000)),
         ]
         assert all(one.recall_handle for one in sent)
         found = {one.body: one for one in received(cluster.namesrv, {"delay", "datetime", "after"})}

@@ -49,6 +49,7 @@ final class RequestReply implements Command {
     private static DefaultMQPushConsumer consumer(Options options, DefaultMQProducer producer) throws MQClientException {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group"), true, null);
         consumer.setNamesrvAddr(options.text("namesrv"));
+        consumer.setMqClientApiTimeout(20_000);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(options.text("topic"), "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
