@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from uuid import uuid4
 
+import grpc
 import pytest
 from grpc_client import GrpcClient, message
 
@@ -65,6 +66,17 @@ def test_an_unknown_topic_and_the_broker_of_a_forged_handle(client: GrpcClient) 
     forged.group.name, forged.topic.name = "g", "nowhere"
     forged.entries.add(message_id="m", receipt_handle="0 9000000000000 60000 0 0 broker-z 0 0 0")
     assert client.call("AckMessage", forged).status.code == Code.BAD_REQUEST
+
+
+def test_settings_fail_while_no_name_server_answers() -> None:
+    proxy, loop = Proxy(ProxyConfig(namesrv_addr="127.0.0.1:1", grpc_server_port=0)), LoopThread("proxy")
+    loop.run(proxy.start())
+    try:
+        with GrpcClient(proxy.address) as client, pytest.raises(grpc.RpcError) as raised:
+            client.be_consumer("g", "t")
+        assert raised.value.code() is grpc.StatusCode.INTERNAL
+    finally:
+        loop.close(proxy.shutdown())
 
 
 def test_a_proxy_needs_a_name_server() -> None:

@@ -22,7 +22,7 @@ import grpc
 import grpc.aio
 
 from gantrymq.clock import Clock
-from gantrymq.errors import RemotingError
+from gantrymq.errors import GantrymqError, RemotingError
 from gantrymq.grpc import limits, messages
 from gantrymq.grpc.acks import SettleMessages
 from gantrymq.grpc.brokers import Brokers
@@ -205,6 +205,8 @@ class GrpcServer:
             is_client = Code.BAD_REQUEST <= error.code < Code.INTERNAL_ERROR
             code = grpc.StatusCode.INVALID_ARGUMENT if is_client else grpc.StatusCode.INTERNAL
             await context.abort(code, f"process client telemetryCommand failed. {error.message}")
+        except GantrymqError as error:
+            await context.abort(grpc.StatusCode.INTERNAL, f"process client telemetryCommand failed. {error}")
 
     def _caller(self, context: Any) -> Caller:
         metadata = metadata_of(context)
