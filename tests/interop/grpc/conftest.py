@@ -11,19 +11,22 @@ import pytest
 from .cases import CASES
 from .scene import Facts, Scene
 from .sdks import SdkClient, sdk_missing
-from .servers import JavaProxy, OurServer, Server, await_broker
+from .servers import JavaProxy, OurProxy, OurServer, Server, await_broker
 
 SDKS = ("python", "java", "node", "go")
+# The real proxy in the broker's process and ours, and both as a process of their own in front of the real broker.
 SERVERS = ("proxy", "ours")
+KINDS = (*SERVERS, "cluster", "our-proxy")
 AT_ONCE = 8  # most cases wait most of the time
 
 
-def server_of(kind: str, folder: pytest.TempPathFactory, **options: object) -> JavaProxy | OurServer:
-    """A server that is not started yet: proxy, cluster or ours."""
+def server_of(kind: str, folder: pytest.TempPathFactory) -> JavaProxy | OurServer | OurProxy:
+    """A server that is not started yet, by its name in KINDS."""
     if kind == "ours":
-        return OurServer(folder.mktemp("ours"), **options)  # type: ignore[arg-type]
-    mode = "local" if kind == "proxy" else "cluster"
-    return JavaProxy(folder.mktemp(kind), mode, **options)  # type: ignore[arg-type]
+        return OurServer(folder.mktemp(kind))
+    if kind == "our-proxy":
+        return OurProxy(folder.mktemp(kind))
+    return JavaProxy(folder.mktemp(kind), "local" if kind == "proxy" else "cluster")
 
 
 def require(sdk: str) -> None:

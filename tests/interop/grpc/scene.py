@@ -51,7 +51,8 @@ class Scene:
         """A new topic of the case with a message type."""
         name = f"{self.case}-{self.sdk}{suffix}"
         attributes = {"+message.type": kind}
-        self.admin.create_topic(name, read_queue_nums=queues, write_queue_nums=queues, attributes=attributes)
+        settings: dict[str, Any] = {"read_queue_nums": queues, "write_queue_nums": queues, "attributes": attributes}
+        self._tell(lambda: self.admin.create_topic(name, **settings))
         return name
 
     def group(self, suffix: str = "", *, orderly: bool = False, retries: int = 16) -> str:
@@ -61,7 +62,7 @@ class Scene:
         config = SubscriptionGroupConfig(
             consume_message_orderly=orderly, retry_max_times=retries, group_retry_policy=policy
         )
-        self.admin.create_subscription_group(name, config)
+        self._tell(lambda: self.admin.create_subscription_group(name, config))
         return name
 
     def producer(self, *topics: str, **options: Any) -> Producer:
@@ -98,6 +99,18 @@ class Scene:
                 return []
 
         return eventually(read, lambda found: len(found) >= count)
+
+    def _tell(self, order: Callable[[], None]) -> None:
+        """Carry out an order of the administration. A real broker on a busy machine loses its route now and then."""
+
+        def carry_out() -> bool:
+            try:
+                order()
+            except MQClientError:
+                return False
+            return True
+
+        eventually(carry_out, bool)
 
     def _name(self, kind: str) -> str:
         return f"{self.case}-{kind}-{next(self._numbers)}"

@@ -27,8 +27,8 @@ from .sdks import built_by_maven
 HOST = "127.0.0.1"
 READY_SECONDS = 90
 PROXY_MAIN = "org.apache.rocketmq.proxy.ProxyStartup"
-# Both sides have them. A transaction is checked after a second and then each second; SQL filters and
-# recalls are off by default.
+# Both sides have them. A transaction is checked after a second and then each second, and not given up before the real
+# proxy in cluster mode has told the broker of its producers (20 s). SQL filters and recalls are off by default.
 SETTINGS: dict[str, Setting] = {
     "brokerName": "broker-a",
     "enablePropertyFilter": True,
@@ -36,6 +36,7 @@ SETTINGS: dict[str, Setting] = {
     "timerWheelEnable": True,
     "transactionCheckInterval": 1000,
     "transactionTimeOut": 1000,
+    "transactionCheckMax": 1000,
 }
 
 
@@ -179,7 +180,7 @@ class JavaProxy:
 
 
 class OurServer:
-    """``gantrymq serve --set grpcServerPort=…`` as a process of its own."""
+    """``gantrymq serve --grpc-port`` as a process of its own."""
 
     def __init__(self, folder: Path, *, settings: Mapping[str, Setting] | None = None) -> None:
         self._folder = folder
@@ -196,22 +197,61 @@ class OurServer:
         self.kill()
 
     def start(self) -> None:
-        words = [sys.executable, "-m", "gantrymq", "serve", "--json", "--store", str(self._folder / "store")]
+        words = ["serve", "--store", str(self._folder / "store"), "--grpc-port", str(self._port)]
         words += ["--namesrv-port", str(self._namesrv_port), "--listen-port", str(self._broker_port)]
-        words += ["--set", f"grpcServerPort={self._port}"]
         for key, value in self._settings.items():
             words += ["--set", f"{key}={setting_text(value)}"]
-        process = self._process.run(words, stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        if not process.stdout.readline():
-            self.kill()
-            raise RuntimeError(f"our server did not start\n{self._process.log()}")
+        run_ours(self._process, words)
 
     def stop(self) -> None:
         self._process.end(signal.SIGTERM)
 
     def kill(self) -> None:
         self._process.end(signal.SIGKILL)
+
+
+class OurProxy:
+    """``gantrymq proxy`` in front of the real name server and broker; ``kill`` ends the proxy."""
+
+    def __init__(self, folder: Path) -> None:
+        self._cluster = JavaCluster(folder / "store", SETTINGS)
+        self._process = _Process(folder / "our-proxy")
+        self._port = fixed_port()
+        self.endpoints, self.namesrv = f"{HOST}:{self._port}", ""
+
+    def __enter__(self) -> Self:
+        try:
+            self.namesrv = self._cluster.__enter__().namesrv
+            self.start()
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._leave()
+
+    def start(self) -> None:
+        run_ours(self._process, ["proxy", "-n", self.namesrv, "--grpc-port", str(self._port)])
+
+    def stop(self) -> None:
+        self._process.end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._process.end(signal.SIGKILL)
+
+    def _leave(self) -> None:
+        self.kill()
+        self._cluster.__exit__()
+
+
+def run_ours(process: _Process, words: list[str]) -> None:
+    """Run a command of ours that announces itself with a line when it serves."""
+    running = process.run([sys.executable, "-m", "gantrymq", *words, "--json"], stdout=subprocess.PIPE)
+    assert running.stdout is not None
+    if not running.stdout.readline():
+        process.end(signal.SIGKILL)
+        raise RuntimeError(f"gantrymq {words[0]} did not start\n{process.log()}")
 
 
 def await_port(address: str, process: _Process) -> None:
