@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from store_cases import numbered, open_store
+
 WITHOUT = "import sys; sys.modules[{module!r}] = None; from gantrymq.cli import run; run()"
 
 
@@ -39,3 +41,18 @@ def test_a_missing_module_is_one_line_that_names_the_extra(
 def run_without(module: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", WITHOUT.format(module=module), "store", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_verify_and_salvage_need_no_extra(is_damaged: bool, tmp_path: Path) -> None:
+    """What `verify` says of a damaged store is found as an export would find it, but without pyarrow."""
+    store = tmp_path / "store"
+    with open_store(path=store) as opened:
+        opened.put_batch(numbered(10))
+    if is_damaged:
+        log = next((store / "commitlog").iterdir())
+        log.write_bytes(log.read_bytes().replace(numbered(10)[5].body, b"?" * len(numbered(10)[5].body), 1))
+    verified = run_without("pyarrow", ["verify", str(store)])
+    assert (verified.returncode, verified.stderr) == (int(is_damaged), "")
+    assert ("keeps 9 messages" in verified.stdout) == is_damaged
+    assert run_without("pyarrow", ["salvage", str(store), str(tmp_path / "out")]).stderr == ""

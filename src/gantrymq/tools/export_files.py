@@ -20,15 +20,16 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 from urllib.parse import quote
 
 import orjson
-import pyarrow as pa
 
 from gantrymq.errors import DiskFullError
-from gantrymq.tools.arrow import MESSAGE_SCHEMA
 from gantrymq.tools.loss.loss import LossAccount, LostRange
+
+if TYPE_CHECKING:  # a report is made without the extra, too
+    import pyarrow as pa
 
 
 class ExportFormat(StrEnum):
@@ -111,6 +112,8 @@ class _Parquet:
     def __init__(self, stream: BinaryIO) -> None:
         import pyarrow.parquet as pq
 
+        from gantrymq.tools.arrow import MESSAGE_SCHEMA
+
         self._writer = pq.ParquetWriter(stream, MESSAGE_SCHEMA, compression="zstd")
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -141,7 +144,10 @@ class _JsonLines:
 
 class _Csv:
     def __init__(self, stream: BinaryIO) -> None:
+        import pyarrow as pa
         import pyarrow.csv as pc
+
+        from gantrymq.tools.arrow import MESSAGE_SCHEMA
 
         fields = [field for field in MESSAGE_SCHEMA if field.name not in _AS_JSON and field.name != "body"]
         self._names = [field.name for field in fields]
@@ -151,6 +157,8 @@ class _Csv:
         self._writer = pc.CSVWriter(stream, self._schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
+        import pyarrow as pa
+
         rows = [_plain(row) for row in batch.select([*_AS_JSON, "body"]).to_pylist(maps_as_pydicts="strict")]
         batch = _with_dates(batch)
         columns = [_texts(batch.column(name)) if name in _TIMES else batch.column(name) for name in self._names]
@@ -182,6 +190,7 @@ def open_writer(kind: ExportFormat, stream: BinaryIO) -> MessageWriter:
 
 def _with_dates(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Replace times outside of the years 1 to 9999 with null, because text formats have four digits for a year."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     for name in _TIMES:
@@ -194,6 +203,8 @@ def _with_dates(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _texts(times: pa.Array) -> pa.Array:
     """Times as text, in the form that JSON lines use."""
+    import pyarrow as pa
+
     return pa.array([time.isoformat() if time is not None else None for time in times.to_pylist()], pa.string())
 
 
@@ -308,6 +319,8 @@ class ExportParts:
         if topic not in self._open:
             self._open[topic] = ExportFile(self._next_path(topic), self._kind)
         file = self._open[topic]
+        import pyarrow as pa
+
         (joined,) = pa.Table.from_batches(rows).combine_chunks().to_batches()
         file.write(joined)
         self._report.rows += joined.num_rows

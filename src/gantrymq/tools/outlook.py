@@ -25,11 +25,11 @@ from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.reader import StoreReader
 from gantrymq.store.recovery.recovery import Progress
-from gantrymq.tools.export import RecordExport
 from gantrymq.tools.export_files import ExportReport
 from gantrymq.tools.export_plan import ExportPlan, ExportSelection, plan_export
 from gantrymq.tools.loss.export_account import account_of, choices_of, misnamed, needed_choices
 from gantrymq.tools.read.bad_disk import ListedFileSystem
+from gantrymq.tools.record_export import RecordExport
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,12 @@ from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.spark.pipelines.jobs import TASK_BYTES, Mount, each, shared_directory, worth_a_task
 from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.recovery.recovery import Progress
-from gantrymq.tools.export import Exported, RecordExport, export_store
+from gantrymq.tools.export import Exported, export_store
 from gantrymq.tools.export_files import ExportFormat, ExportParts, ExportReport
 from gantrymq.tools.export_plan import ExportPlan, ExportSelection
 from gantrymq.tools.queue_runs import QueueName, QueueRun, QueueRuns
 from gantrymq.tools.read.intact_records import FoundRecords, joined
+from gantrymq.tools.record_export import RecordExport
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
