@@ -78,6 +78,7 @@ def is_seen(view: OpenStore) -> bool:
 
 def test_a_view_that_no_page_uses_frees_the_files(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opened, "IDLE_S", 0.3)
+    monkeypatch.setattr(opened, "_COST_SHARE", 0)  # an opening takes seconds on a machine at its limit
     view = OpenStore(store, READING, SystemClock())
     await_true(lambda: is_seen(view))
     with view.look() as snapshot:
