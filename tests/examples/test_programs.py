@@ -32,6 +32,7 @@ def test_reminders_with_a_broker_of_their_own() -> None:
     assert sorted(lines) == ["5 reminders handled", *(f"reminder {number}" for number in range(5))]
 
 
+@pytest.mark.slow
 def test_the_tests_of_a_shop() -> None:
     plain = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist")
     command = [sys.executable, "-m", "pytest", *plain, str(EXAMPLES / "test_shop.py")]
