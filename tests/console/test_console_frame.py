@@ -14,10 +14,11 @@ import pytest
 from gantrymq import EmbeddedBroker, Message, Producer
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.clock import ShiftedClock
-from gantrymq.console.security import SESSION_S, Access, is_loopback, own_path
+from gantrymq.console.security import SESSION_S, Access, own_path
 from gantrymq.console.server import ConsoleServer
 from gantrymq.console.store.site import store_site
 from gantrymq.console.visible import visible, visible_lines
+from gantrymq.model.host import is_loopback
 
 
 @pytest.fixture(scope="module")

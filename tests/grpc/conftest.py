@@ -9,7 +9,7 @@ import pytest
 from gantrymq.embedded.broker import EmbeddedBroker
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def broker() -> Iterator[EmbeddedBroker]:
     settings = {
         "enablePropertyFilter": True,

@@ -136,7 +136,7 @@ def _parsed(arguments: Sequence[str]) -> int:
     from gantrymq.cli.application import application
 
     command = get_command(application(arguments))
-    if os.environ.get("_GANTRYMQ_COMPLETE"):
+    if os.environ.get("_GANTRYMQ_COMPLETE"):  # COMPLETE_VARIABLE, whose module takes its time to import
         from gantrymq.cli.completion import answer_shell
 
         return answer_shell(command)

@@ -13,6 +13,7 @@ import typer
 
 from gantrymq.cli.opened import read_entries
 from gantrymq.cli.terminal import warn
+from gantrymq.model.host import is_loopback
 
 if TYPE_CHECKING:
     import ssl
@@ -111,7 +112,7 @@ class ServerSettings:
     def warn_if_exposed(self, bind_address: str, *, acl: bool) -> None:
         """Warn on stderr if other hosts reach a server at ``bind_address`` that has neither ACL nor enforced TLS."""
         tls = self.tls()
-        if acl or _is_loopback(bind_address) or (tls is not None and tls.mode.value == "enforcing"):
+        if acl or is_loopback(bind_address) or (tls is not None and tls.mode.value == "enforcing"):
             return
         warn(
             f"bindAddress={bind_address} is open to other hosts: any host that reaches it can read, write and delete; "
@@ -144,15 +145,6 @@ def read_server_options(
     for warning in unknown_keys(entries, also=known):
         warn(warning)
     return ServerSettings(entries, config_file)
-
-
-def _is_loopback(address: str) -> bool:
-    from ipaddress import ip_address
-
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 def _from_environment() -> list[str]:

@@ -57,14 +57,6 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
-def is_loopback(address: str) -> bool:
-    """Whether a console that listens on ``address`` can be reached from this machine only."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
-
-
 @dataclass(frozen=True)
 class Access:
     """The rules of one run of the console.

@@ -11,9 +11,10 @@ from typing import Any
 import uvicorn
 
 from gantrymq.console.application import console_app
-from gantrymq.console.security import Access, is_loopback
+from gantrymq.console.security import Access
 from gantrymq.console.view import Site
 from gantrymq.errors import RemotingError
+from gantrymq.model.host import is_loopback
 
 _STARTED_WITHIN_S = 30.0
 _LOOK_AGAIN_S = 0.005

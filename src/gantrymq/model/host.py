@@ -52,3 +52,11 @@ def _parse(text: str) -> Host:
     if int(port) > _MAX_PORT:
         raise ValueError(f"{text!r} has a port above {_MAX_PORT}")
     return Host(ipaddress.ip_address(ip.strip("[]")).packed, int(port))
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a server that listens on ``address`` can be reached from this machine only."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"

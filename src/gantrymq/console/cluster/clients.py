@@ -8,8 +8,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gantrymq.console.cluster.groups import Member, connection_of
-from gantrymq.console.cluster.names import is_own_group
 from gantrymq.console.cluster.source import ClusterSession, ClusterSource
+from gantrymq.console.names import is_own_group
 from gantrymq.console.view import View, get
 from gantrymq.remoting.bodies.client import SubscriptionData
 from gantrymq.remoting.body import by_queue

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gantrymq.console.cluster.lag import GroupLag, group_lags, progress_of
-from gantrymq.console.cluster.names import is_own_group
 from gantrymq.console.cluster.source import Broker, ClusterSession, ClusterSource
+from gantrymq.console.names import is_own_group
 from gantrymq.console.view import View, get
 from gantrymq.errors import GantrymqError, MQBrokerError, MQClientError, NoRouteError
 from gantrymq.model.message_queue import MessageQueue

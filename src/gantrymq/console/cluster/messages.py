@@ -15,8 +15,8 @@ from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.routes import TopicRoute
 from gantrymq.console.body_view import VIEWS, body_view
 from gantrymq.console.cluster.browse import Found, newest, row_of
-from gantrymq.console.cluster.names import NORMAL, kind_of
 from gantrymq.console.cluster.source import ClusterSession, ClusterSource
+from gantrymq.console.names import NORMAL, kind_of
 from gantrymq.console.rendering import url
 from gantrymq.console.view import View, get
 from gantrymq.errors import GantrymqError, MQBrokerError, MQClientError

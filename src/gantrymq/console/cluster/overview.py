@@ -16,8 +16,8 @@ from starlette.routing import Route
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.console.cluster.broker_state import BrokerState, broker_state
 from gantrymq.console.cluster.lag import GroupLag, group_lags
-from gantrymq.console.cluster.names import DLQ, NORMAL, is_own_group, kind_of
 from gantrymq.console.cluster.source import Broker, ClusterSession, ClusterSource
+from gantrymq.console.names import DLQ, NORMAL, is_own_group, kind_of
 from gantrymq.console.view import View, get
 from gantrymq.errors import GantrymqError, MQBrokerError
 

@@ -17,9 +17,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gantrymq.broker.names import wrong_topic
-from gantrymq.console.cluster.names import DLQ, NORMAL, PERMS, RETRY, SYSTEM, kind_of, perm_text
 from gantrymq.console.cluster.source import Broker, ClusterSession, ClusterSource
 from gantrymq.console.failures import failure_text
+from gantrymq.console.names import DLQ, NORMAL, PERMS, RETRY, SYSTEM, kind_of, perm_text
 from gantrymq.console.rendering import url
 from gantrymq.console.view import View, action, get
 from gantrymq.errors import GantrymqError, MQBrokerError, MQClientError

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gantrymq.broker.names import DLQ_PREFIX
-from gantrymq.console.cluster.names import DLQ, kind_of
+from gantrymq.console.names import DLQ, kind_of
 from gantrymq.console.store.looking import looking, state_of
 from gantrymq.console.store.opened import OpenStore, Snapshot
 from gantrymq.console.view import View, get
