@@ -1,4 +1,4 @@
-"""Write src/gantrymq/grpc/rocketmq.pb, the descriptors of RocketMQ's .proto files and of those that they import.
+"""Write rocketmq.pb below src/gantrymq/grpc/protocol: the descriptors of RocketMQ's .proto files and their imports.
 
     .venv/bin/python scripts/compile_protos.py
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from grpc_tools import protoc
 
-HOME = Path(__file__).resolve().parents[1] / "src" / "gantrymq" / "grpc"
+HOME = Path(__file__).resolve().parents[1] / "src" / "gantrymq" / "grpc" / "protocol"
 DESCRIPTORS = HOME / "rocketmq.pb"
 _PROTOS = HOME / "proto"
 _SERVICE = "apache/rocketmq/v2/service.proto"

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import grpc
 
-from gantrymq.grpc import messages
-from gantrymq.grpc.codes import ClientType, MessageType
-from gantrymq.grpc.messages import set_ms
+from gantrymq.grpc.protocol import messages
+from gantrymq.grpc.protocol.codes import ClientType, MessageType
+from gantrymq.grpc.protocol.messages import set_ms
 
 _DONE = object()
 

@@ -16,8 +16,8 @@ from rocketmq import Producer as SdkProducer
 from gantrymq import Message as Remote
 from gantrymq import Producer
 from gantrymq.embedded.broker import EmbeddedBroker
-from gantrymq.grpc import messages
-from gantrymq.grpc.codes import Code
+from gantrymq.grpc.protocol import messages
+from gantrymq.grpc.protocol.codes import Code
 
 ACL = """
 accounts:

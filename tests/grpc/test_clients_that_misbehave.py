@@ -13,8 +13,8 @@ import pytest
 from grpc_client import GrpcClient, message
 
 from gantrymq.embedded.broker import EmbeddedBroker
-from gantrymq.grpc import messages
-from gantrymq.grpc.codes import ClientType, Code, MessageType
+from gantrymq.grpc.protocol import messages
+from gantrymq.grpc.protocol.codes import ClientType, Code, MessageType
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gantrymq.grpc import codes, messages
+from gantrymq.grpc.protocol import codes, messages
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "compile_protos.py"))

@@ -15,7 +15,7 @@ from gantrymq.client.loop_thread import LoopThread
 from gantrymq.config.proxy_settings import ProxyConfig
 from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.embedded.proxy import Proxy
-from gantrymq.grpc.codes import Code
+from gantrymq.grpc.protocol.codes import Code
 from gantrymq.remoting.transport.tls import tls_server
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from gantrymq.grpc.local import InProcessChannel
+from gantrymq.grpc.brokers.local import InProcessChannel
 
 SRC = Path(__file__).resolve().parents[2] / "src" / "gantrymq"
 OF_A_TABLE = {"setdefault", "values"}  # a variable that is named after the channels in it

@@ -10,8 +10,8 @@ import pytest
 from grpc_client import GrpcClient, message
 
 from gantrymq.embedded.broker import EmbeddedBroker
-from gantrymq.grpc import messages
-from gantrymq.grpc.codes import Code, MessageType, TransactionResolution
+from gantrymq.grpc.protocol import messages
+from gantrymq.grpc.protocol.codes import Code, MessageType, TransactionResolution
 
 HOUR_MS = 3_600_000
 

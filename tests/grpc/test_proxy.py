@@ -14,8 +14,8 @@ from gantrymq.config.proxy_settings import ProxyConfig
 from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.embedded.proxy import Proxy
 from gantrymq.errors import ConfigError
-from gantrymq.grpc import messages
-from gantrymq.grpc.codes import Code, MessageType, TransactionResolution
+from gantrymq.grpc.protocol import messages
+from gantrymq.grpc.protocol.codes import Code, MessageType, TransactionResolution
 
 
 @pytest.fixture(scope="module")

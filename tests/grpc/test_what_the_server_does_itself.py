@@ -12,8 +12,8 @@ from grpc_client import GrpcClient, message
 
 from gantrymq.client.loop_thread import LoopThread
 from gantrymq.embedded.broker import EmbeddedBroker
-from gantrymq.grpc import messages
-from gantrymq.grpc.codes import ClientType, Code
+from gantrymq.grpc.protocol import messages
+from gantrymq.grpc.protocol.codes import ClientType, Code
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from gantrymq.remoting.body import decode_body
 from gantrymq.remoting.command import RemotingCommand

@@ -31,9 +31,9 @@ def require_grpc() -> None:
 def grpc_front(broker: BrokerServer, clock: Clock, tls: TlsServer | None = None) -> GrpcServer:
     """The gRPC server of a broker that has started. Raises ConfigError without the extra ``grpc``."""
     require_grpc()
-    from gantrymq.grpc.local import LocalBrokers
+    from gantrymq.grpc.brokers.local import LocalBrokers
+    from gantrymq.grpc.protocol.signatures import authenticator
     from gantrymq.grpc.server import GrpcServer
-    from gantrymq.grpc.signatures import authenticator
 
     config, access = broker.config, broker.access
     brokers = LocalBrokers(

@@ -24,7 +24,7 @@ from gantrymq.errors import ConfigError
 from gantrymq.remoting.transport.tls import TlsServer
 
 if TYPE_CHECKING:
-    from gantrymq.grpc.cluster import ClusterBrokers
+    from gantrymq.grpc.brokers.cluster import ClusterBrokers
     from gantrymq.grpc.server import GrpcServer
 
 
@@ -56,9 +56,9 @@ class Proxy:
 
     async def start(self) -> None:
         """Listen. Raises RemotingError if the port is in use, ConfigError for an unreadable file of accounts."""
-        from gantrymq.grpc.cluster import ClusterBrokers
+        from gantrymq.grpc.brokers.cluster import ClusterBrokers
+        from gantrymq.grpc.protocol.signatures import authenticator
         from gantrymq.grpc.server import GrpcServer
-        from gantrymq.grpc.signatures import authenticator
 
         config = self._config
         access = AccessControl(Path(config.acl_plain_file)) if config.acl_enable else None

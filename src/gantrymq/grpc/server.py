@@ -23,23 +23,24 @@ import grpc.aio
 
 from gantrymq.clock import Clock
 from gantrymq.errors import GantrymqError, RemotingError
-from gantrymq.grpc import limits, messages
-from gantrymq.grpc.acks import SettleMessages
-from gantrymq.grpc.brokers import Brokers
-from gantrymq.grpc.caller import Caller, address_of, metadata_of, read_caller
-from gantrymq.grpc.clients import Client, Clients
-from gantrymq.grpc.codes import Code
-from gantrymq.grpc.popped import PoppedMessages
-from gantrymq.grpc.recall import RecallMessage
-from gantrymq.grpc.receive import ReceiveMessage
-from gantrymq.grpc.renewal import Renewals
-from gantrymq.grpc.route import Routes
-from gantrymq.grpc.send import SendMessage
-from gantrymq.grpc.signatures import Authenticate
-from gantrymq.grpc.status import CallError, status_of_error
-from gantrymq.grpc.telemetry import BrokerRequests, Nonces, Telemetry
+from gantrymq.grpc import limits
+from gantrymq.grpc.brokers.interface import Brokers
+from gantrymq.grpc.brokers.popped import PoppedMessages
+from gantrymq.grpc.calls.acks import SettleMessages
+from gantrymq.grpc.calls.recall import RecallMessage
+from gantrymq.grpc.calls.receive import ReceiveMessage
+from gantrymq.grpc.calls.route import Routes
+from gantrymq.grpc.calls.send import SendMessage
+from gantrymq.grpc.calls.telemetry import BrokerRequests, Nonces, Telemetry
+from gantrymq.grpc.calls.transactions import Transactions
+from gantrymq.grpc.clients.registry import Client, Clients
+from gantrymq.grpc.clients.renewal import Renewals
+from gantrymq.grpc.protocol import messages
+from gantrymq.grpc.protocol.caller import Caller, address_of, metadata_of, read_caller
+from gantrymq.grpc.protocol.codes import Code
+from gantrymq.grpc.protocol.signatures import Authenticate
+from gantrymq.grpc.protocol.status import CallError, status_of_error
 from gantrymq.grpc.tls_port import TlsPort
-from gantrymq.grpc.transactions import Transactions
 from gantrymq.logs import get_logger
 from gantrymq.remoting.transport.tls import TlsMode, TlsServer
 

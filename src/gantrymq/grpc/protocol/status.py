@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from gantrymq.errors import GantrymqError, MQBrokerError, RemotingTimeoutError
-from gantrymq.grpc.codes import Code
-from gantrymq.grpc.messages import Status
+from gantrymq.grpc.protocol.codes import Code
+from gantrymq.grpc.protocol.messages import Status
 from gantrymq.logs import get_logger
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand

@@ -10,21 +10,21 @@ from typing import Any
 
 from gantrymq.errors import GantrymqError
 from gantrymq.grpc import limits
-from gantrymq.grpc.caller import Caller
-from gantrymq.grpc.clients import Clients
-from gantrymq.grpc.codes import Code
-from gantrymq.grpc.handles import Handle, read_handle
-from gantrymq.grpc.messages import (
+from gantrymq.grpc.brokers.popped import PoppedMessages
+from gantrymq.grpc.clients.registry import Clients
+from gantrymq.grpc.clients.renewal import Renewals
+from gantrymq.grpc.protocol.caller import Caller
+from gantrymq.grpc.protocol.codes import Code
+from gantrymq.grpc.protocol.handles import Handle, read_handle
+from gantrymq.grpc.protocol.messages import (
     AckMessageResponse,
     AckMessageResultEntry,
     ChangeInvisibleDurationResponse,
     ForwardMessageToDeadLetterQueueResponse,
     to_ms,
 )
-from gantrymq.grpc.popped import PoppedMessages
-from gantrymq.grpc.renewal import Renewals
-from gantrymq.grpc.status import CallError, status, status_of_error, status_of_response
-from gantrymq.grpc.validation import require_group, require_invisible_time, require_topic
+from gantrymq.grpc.protocol.status import CallError, status, status_of_error, status_of_response
+from gantrymq.grpc.protocol.validation import require_group, require_invisible_time, require_topic
 from gantrymq.remoting.codes import ResponseCode
 
 

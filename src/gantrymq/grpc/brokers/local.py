@@ -15,10 +15,10 @@ from itertools import count
 from typing import cast
 
 from gantrymq.errors import RemotingConnectError, RemotingTimeoutError
-from gantrymq.grpc.brokers import FromBroker, TopicRoute
-from gantrymq.grpc.caller import Caller
-from gantrymq.grpc.codes import Code
-from gantrymq.grpc.status import CallError
+from gantrymq.grpc.brokers.interface import FromBroker, TopicRoute
+from gantrymq.grpc.protocol.caller import Caller
+from gantrymq.grpc.protocol.codes import Code
+from gantrymq.grpc.protocol.status import CallError
 from gantrymq.remoting.bodies.client import HeartbeatData
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 from gantrymq.remoting.bodies.route import MASTER_ID, BrokerData, QueueData

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 from gantrymq.clock import Clock
 from gantrymq.format.properties import encode_properties
 from gantrymq.grpc import limits
-from gantrymq.grpc.brokers import Brokers, TopicRoute, ask
-from gantrymq.grpc.caller import Caller
-from gantrymq.grpc.codes import Code, Encoding, MessageType
-from gantrymq.grpc.convert import RESERVED, message_type
-from gantrymq.grpc.messages import SendMessageResponse, SendResultEntry, to_ms
-from gantrymq.grpc.route import find_route, message_type_of
-from gantrymq.grpc.status import CallError, refused, status
-from gantrymq.grpc.transactions import Transactions
-from gantrymq.grpc.validation import (
+from gantrymq.grpc.brokers.interface import Brokers, TopicRoute, ask
+from gantrymq.grpc.calls.route import find_route, message_type_of
+from gantrymq.grpc.calls.transactions import Transactions
+from gantrymq.grpc.protocol.caller import Caller
+from gantrymq.grpc.protocol.codes import Code, Encoding, MessageType
+from gantrymq.grpc.protocol.convert import RESERVED, message_type
+from gantrymq.grpc.protocol.messages import SendMessageResponse, SendResultEntry, to_ms
+from gantrymq.grpc.protocol.status import CallError, refused, status
+from gantrymq.grpc.protocol.validation import (
     require_key,
     require_message_group,
     require_tag,

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 from gantrymq.client.records import decode_records
 from gantrymq.clock import Clock
 from gantrymq.grpc import limits
-from gantrymq.grpc.brokers import Brokers, ask
-from gantrymq.grpc.caller import Caller
-from gantrymq.grpc.codes import Code, TransactionResolution, TransactionSource
-from gantrymq.grpc.convert import to_message
-from gantrymq.grpc.messages import EndTransactionResponse, TelemetryCommand
-from gantrymq.grpc.status import CallError, refused, status
-from gantrymq.grpc.validation import require_topic
+from gantrymq.grpc.brokers.interface import Brokers, ask
+from gantrymq.grpc.protocol.caller import Caller
+from gantrymq.grpc.protocol.codes import Code, TransactionResolution, TransactionSource
+from gantrymq.grpc.protocol.convert import to_message
+from gantrymq.grpc.protocol.messages import EndTransactionResponse, TelemetryCommand
+from gantrymq.grpc.protocol.status import CallError, refused, status
+from gantrymq.grpc.protocol.validation import require_topic
 from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from gantrymq.model.message import PROPERTY_PRODUCER_GROUP, parse_message_id
 from gantrymq.remoting.codes import ResponseCode

@@ -9,8 +9,8 @@ import hashlib
 from typing import Any
 
 from gantrymq.client.namespace import DLQ_PREFIX, RETRY_PREFIX, SEPARATOR
-from gantrymq.grpc.codes import DigestType, Encoding, MessageType
-from gantrymq.grpc.messages import Message, set_ms
+from gantrymq.grpc.protocol.codes import DigestType, Encoding, MessageType
+from gantrymq.grpc.protocol.messages import Message, set_ms
 from gantrymq.model import message as names
 from gantrymq.model.flags import COMPRESSED
 from gantrymq.model.java import INT_MAX, LONG_MAX, parse_number

@@ -21,19 +21,19 @@ from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.clock import Clock
 from gantrymq.errors import GantrymqError
 from gantrymq.grpc import limits
-from gantrymq.grpc.brokers import Brokers, Exchange, TopicRoute
-from gantrymq.grpc.caller import Caller
-from gantrymq.grpc.clients import Client, Clients, build_filter
-from gantrymq.grpc.codes import Code
-from gantrymq.grpc.convert import to_message
-from gantrymq.grpc.handles import Handle
-from gantrymq.grpc.messages import ReceiveMessageResponse, set_ms, to_ms
-from gantrymq.grpc.popped import PoppedMessages
-from gantrymq.grpc.renewal import Renewals
-from gantrymq.grpc.route import find_route
-from gantrymq.grpc.settings import merged_settings, settings_of_group
-from gantrymq.grpc.status import CallError, refused, status
-from gantrymq.grpc.validation import require_group, require_invisible_time, require_topic
+from gantrymq.grpc.brokers.interface import Brokers, Exchange, TopicRoute
+from gantrymq.grpc.brokers.popped import PoppedMessages
+from gantrymq.grpc.calls.route import find_route
+from gantrymq.grpc.clients.registry import Client, Clients, build_filter
+from gantrymq.grpc.clients.renewal import Renewals
+from gantrymq.grpc.clients.settings import merged_settings, settings_of_group
+from gantrymq.grpc.protocol.caller import Caller
+from gantrymq.grpc.protocol.codes import Code
+from gantrymq.grpc.protocol.convert import to_message
+from gantrymq.grpc.protocol.handles import Handle
+from gantrymq.grpc.protocol.messages import ReceiveMessageResponse, set_ms, to_ms
+from gantrymq.grpc.protocol.status import CallError, refused, status
+from gantrymq.grpc.protocol.validation import require_group, require_invisible_time, require_topic
 from gantrymq.logs import get_logger
 from gantrymq.model.receipt_handle import parse_receipt_handle
 from gantrymq.remoting.bodies.client import SubscriptionData

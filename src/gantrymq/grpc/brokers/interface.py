@@ -1,7 +1,7 @@
 """The seam between the gRPC protocol and brokers: all that a call needs of them.
 
-:mod:`gantrymq.grpc.local` asks a broker of the same process, :mod:`gantrymq.grpc.cluster` the brokers of a cluster over
-remoting. Everything else in this package is the same for both.
+:mod:`gantrymq.grpc.brokers.local` asks a broker of the same process, :mod:`gantrymq.grpc.brokers.cluster` the brokers
+of a cluster over remoting. Everything else in :mod:`gantrymq.grpc` is the same for both.
 
 Source: ServiceManager, MessageService, MetadataService.
 """
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from gantrymq.grpc.caller import Caller
+from gantrymq.grpc.protocol.caller import Caller
 from gantrymq.remoting.bodies.client import HeartbeatData
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 from gantrymq.remoting.bodies.route import BrokerData, QueueData

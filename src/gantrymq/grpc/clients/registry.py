@@ -20,11 +20,11 @@ from gantrymq.client.consumer.subscription import SQL92, TAG, subscription
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.errors import MQClientError
 from gantrymq.grpc import limits
-from gantrymq.grpc.brokers import Brokers, Link
-from gantrymq.grpc.caller import Caller
-from gantrymq.grpc.codes import ClientType, Code, FilterType
-from gantrymq.grpc.settings import CONSUMERS, kept_settings
-from gantrymq.grpc.status import CallError, refused
+from gantrymq.grpc.brokers.interface import Brokers, Link
+from gantrymq.grpc.clients.settings import CONSUMERS, kept_settings
+from gantrymq.grpc.protocol.caller import Caller
+from gantrymq.grpc.protocol.codes import ClientType, Code, FilterType
+from gantrymq.grpc.protocol.status import CallError, refused
 from gantrymq.remoting.bodies.client import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand

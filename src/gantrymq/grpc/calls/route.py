@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gantrymq.grpc.brokers import Brokers, TopicRoute
-from gantrymq.grpc.caller import Caller
-from gantrymq.grpc.codes import AddressScheme, Code, MessageType, Permission
-from gantrymq.grpc.messages import (
+from gantrymq.grpc.brokers.interface import Brokers, TopicRoute
+from gantrymq.grpc.protocol.caller import Caller
+from gantrymq.grpc.protocol.codes import AddressScheme, Code, MessageType, Permission
+from gantrymq.grpc.protocol.messages import (
     Assignment,
     Broker,
     Endpoints,
@@ -22,8 +22,8 @@ from gantrymq.grpc.messages import (
     QueryAssignmentResponse,
     QueryRouteResponse,
 )
-from gantrymq.grpc.status import CallError, status
-from gantrymq.grpc.validation import require_group, require_topic
+from gantrymq.grpc.protocol.status import CallError, status
+from gantrymq.grpc.protocol.validation import require_group, require_topic
 from gantrymq.remoting.bodies.route import MASTER_ID, QueueData
 from gantrymq.remoting.bodies.topic import TopicConfig
 

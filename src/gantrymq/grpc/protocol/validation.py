@@ -9,8 +9,8 @@ import re
 
 from gantrymq.client.namespace import SYSTEM_TOPICS
 from gantrymq.grpc import limits
-from gantrymq.grpc.codes import Code
-from gantrymq.grpc.status import CallError
+from gantrymq.grpc.protocol.codes import Code
+from gantrymq.grpc.protocol.status import CallError
 
 _TOPIC_MAX_LENGTH = 127
 _GROUP_MAX_LENGTH = 120

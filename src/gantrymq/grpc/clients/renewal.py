@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 from gantrymq.clock import Clock
 from gantrymq.errors import GantrymqError
 from gantrymq.grpc import limits
-from gantrymq.grpc.brokers import Brokers
-from gantrymq.grpc.caller import Caller
-from gantrymq.grpc.clients import Client
-from gantrymq.grpc.codes import Code
-from gantrymq.grpc.handles import Handle
-from gantrymq.grpc.popped import PoppedMessages
-from gantrymq.grpc.settings import retry_delay_ms
-from gantrymq.grpc.status import CallError
+from gantrymq.grpc.brokers.interface import Brokers
+from gantrymq.grpc.brokers.popped import PoppedMessages
+from gantrymq.grpc.clients.registry import Client
+from gantrymq.grpc.clients.settings import retry_delay_ms
+from gantrymq.grpc.protocol.caller import Caller
+from gantrymq.grpc.protocol.codes import Code
+from gantrymq.grpc.protocol.handles import Handle
+from gantrymq.grpc.protocol.status import CallError
 from gantrymq.logs import get_logger
 
 _MINUTE_MS = 60_000

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gantrymq.errors import ReceiptHandleError
-from gantrymq.grpc.codes import Code
-from gantrymq.grpc.status import CallError
+from gantrymq.grpc.protocol.codes import Code
+from gantrymq.grpc.protocol.status import CallError
 from gantrymq.model.java import LONG_MAX, parse_number
 from gantrymq.model.receipt_handle import ReceiptHandle, parse_receipt_handle
 

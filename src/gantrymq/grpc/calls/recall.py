@@ -9,13 +9,13 @@ from typing import Any
 
 from gantrymq.format.recall_handle import decode_recall_handle
 from gantrymq.grpc import limits
-from gantrymq.grpc.brokers import Brokers, ask
-from gantrymq.grpc.caller import Caller
-from gantrymq.grpc.codes import Code, MessageType
-from gantrymq.grpc.messages import RecallMessageResponse
-from gantrymq.grpc.route import message_type_of
-from gantrymq.grpc.status import CallError, refused, status
-from gantrymq.grpc.validation import require_topic
+from gantrymq.grpc.brokers.interface import Brokers, ask
+from gantrymq.grpc.calls.route import message_type_of
+from gantrymq.grpc.protocol.caller import Caller
+from gantrymq.grpc.protocol.codes import Code, MessageType
+from gantrymq.grpc.protocol.messages import RecallMessageResponse
+from gantrymq.grpc.protocol.status import CallError, refused, status
+from gantrymq.grpc.protocol.validation import require_topic
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.send import RecallMessageRequestHeader, RecallMessageResponseHeader

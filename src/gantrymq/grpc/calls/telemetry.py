@@ -18,16 +18,16 @@ from gantrymq.client.records import decode_records
 from gantrymq.clock import Clock
 from gantrymq.errors import RemotingConnectError
 from gantrymq.grpc import limits
-from gantrymq.grpc.brokers import Brokers
-from gantrymq.grpc.caller import Caller
-from gantrymq.grpc.clients import Client, Clients, Outbox
-from gantrymq.grpc.codes import ClientType, Code
-from gantrymq.grpc.convert import to_message
-from gantrymq.grpc.messages import HeartbeatResponse, NotifyClientTerminationResponse, TelemetryCommand
-from gantrymq.grpc.settings import CONSUMERS, merged_settings
-from gantrymq.grpc.status import CallError, status
-from gantrymq.grpc.transactions import Transactions
-from gantrymq.grpc.validation import require_group, require_topic
+from gantrymq.grpc.brokers.interface import Brokers
+from gantrymq.grpc.calls.transactions import Transactions
+from gantrymq.grpc.clients.registry import Client, Clients, Outbox
+from gantrymq.grpc.clients.settings import CONSUMERS, merged_settings
+from gantrymq.grpc.protocol.caller import Caller
+from gantrymq.grpc.protocol.codes import ClientType, Code
+from gantrymq.grpc.protocol.convert import to_message
+from gantrymq.grpc.protocol.messages import HeartbeatResponse, NotifyClientTerminationResponse, TelemetryCommand
+from gantrymq.grpc.protocol.status import CallError, status
+from gantrymq.grpc.protocol.validation import require_group, require_topic
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand

@@ -18,10 +18,10 @@ from uuid import uuid4
 from gantrymq.client.calls import cluster_info, topic_route
 from gantrymq.client.records import decode_records
 from gantrymq.errors import GantrymqError, MQBrokerError, RemotingConnectError, RemotingError
-from gantrymq.grpc.brokers import FromBroker, TopicRoute
-from gantrymq.grpc.caller import Caller
-from gantrymq.grpc.codes import Code
-from gantrymq.grpc.status import CallError, refused
+from gantrymq.grpc.brokers.interface import FromBroker, TopicRoute
+from gantrymq.grpc.protocol.caller import Caller
+from gantrymq.grpc.protocol.codes import Code
+from gantrymq.grpc.protocol.status import CallError, refused
 from gantrymq.logs import get_logger
 from gantrymq.model.message import PROPERTY_PRODUCER_GROUP
 from gantrymq.remoting.bodies.client import HeartbeatData, ProducerData

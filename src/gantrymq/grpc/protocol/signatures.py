@@ -14,8 +14,8 @@ import hmac
 from collections.abc import Callable
 from typing import Protocol
 
-from gantrymq.grpc.codes import Code
-from gantrymq.grpc.status import CallError
+from gantrymq.grpc.protocol.codes import Code
+from gantrymq.grpc.protocol.status import CallError
 from gantrymq.remoting.acl import SessionCredentials
 
 _AUTHORIZATION, _DATE_TIME = "authorization", "x-mq-date-time"

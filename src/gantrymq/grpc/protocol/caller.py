@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from gantrymq.grpc.codes import Code
-from gantrymq.grpc.status import CallError
+from gantrymq.grpc.protocol.codes import Code
+from gantrymq.grpc.protocol.status import CallError
 from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.codes import VERSION_5_5_0, LanguageCode
 

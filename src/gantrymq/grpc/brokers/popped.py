@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from gantrymq.clock import Clock
 from gantrymq.grpc import limits
-from gantrymq.grpc.brokers import Brokers, ask
-from gantrymq.grpc.caller import Caller
-from gantrymq.grpc.codes import Code
-from gantrymq.grpc.handles import UNKNOWN, Handle, require_valid
-from gantrymq.grpc.status import CallError
+from gantrymq.grpc.brokers.interface import Brokers, ask
+from gantrymq.grpc.protocol.caller import Caller
+from gantrymq.grpc.protocol.codes import Code
+from gantrymq.grpc.protocol.handles import UNKNOWN, Handle, require_valid
+from gantrymq.grpc.protocol.status import CallError
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.pop import (

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from gantrymq.grpc import limits
-from gantrymq.grpc.codes import ClientType
-from gantrymq.grpc.messages import Settings, set_ms
+from gantrymq.grpc.protocol.codes import ClientType
+from gantrymq.grpc.protocol.messages import Settings, set_ms
 from gantrymq.remoting.bodies.group import (
     CustomizedRetryPolicy,
     ExponentialRetryPolicy,

@@ -1,0 +1,1 @@
+"""The calls of MessagingService, a file for each kind."""
