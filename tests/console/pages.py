@@ -15,6 +15,15 @@ def shown(answer: httpx.Response, status: int = 200) -> str:
     return html.unescape(re.sub(r"<[^>]+>", " ", answer.text))
 
 
+def rows_of(answer: httpx.Response) -> list[list[str]]:
+    """The rows of all tables of a page: the texts of their cells."""
+    assert answer.status_code == 200, answer.text
+    rows = [
+        re.findall(r"<t[hd]\b[^>]*>(.*?)</t[hd]>", row, re.S) for row in re.findall(r"<tr>.*?</tr>", answer.text, re.S)
+    ]
+    return [[" ".join(html.unescape(re.sub(r"<[^>]+>", " ", cell)).split()) for cell in row] for row in rows]
+
+
 def form_of(answer: httpx.Response, action: str) -> dict[str, str]:
     """The fields of the form of a page that is sent to ``action``."""
     found = re.search(rf'<form[^>]*action="{re.escape(action)}".*?</form>', answer.text, re.S)

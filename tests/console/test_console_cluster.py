@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from console.demo_cluster import EVIL_KEY, HTML, KEY, ODD_TOPIC, DemoCluster
-from console.pages import crawl, form_of, shown
+from console.pages import crawl, form_of, rows_of, shown
 from gantrymq import EmbeddedBroker
 from gantrymq.client.admin.admin_client import AdminClient
 from gantrymq.client.loop_thread import LoopThread
@@ -155,11 +155,12 @@ def test_a_trace_is_shown(page: httpx.Client, demo: DemoCluster) -> None:
 
 
 def test_pending_messages_are_listed_by_due_time(page: httpx.Client) -> None:
-    text = page.get("/pending").text
-    levels = re.findall(r'<th scope="row" class="n">(\d+)</th><td>(\w+)</td><td>broker-a</td><td class="n">(\d+)', text)
-    assert levels == [("5", "1m", "2"), ("9", "5m", "3"), ("18", "2h", "1")]
-    assert "producer group checkout" in text
-    assert len(re.findall(r"<td>timer</td><th", text)) == 3
+    answer = page.get("/pending")
+    rows = rows_of(answer)
+    for level in (["5", "1m", "broker-a", "2"], ["9", "5m", "broker-a", "3"], ["18", "2h", "broker-a", "1"]):
+        assert level in rows
+    assert "producer group checkout" in shown(answer)
+    assert [row[1] for row in rows if len(row) == 6].count("timer") == 3
     assert [delay_ms(one) for one in ("1s", "5m", "2h", "1d", "x", "99999999999s")] == [
         *(1000, 300_000, 7_200_000, 86_400_000),
         *(None, None),

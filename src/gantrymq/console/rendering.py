@@ -19,6 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from gantrymq.console.security import STATIC
+from gantrymq.console.table_labels import labelled
 from gantrymq.console.visible import visible, visible_lines
 from gantrymq.model.size import size_text
 from gantrymq.model.texts import count_text
@@ -40,6 +41,7 @@ def environment() -> Environment:
     made.filters |= {"number": number, "size": size, "rate": rate, "raw": raw, "lines": lines, "percent": percent}
     made.filters["coded"] = coded
     made.globals |= {"url": url, "static": static, "time_in": time_in, "yes": yes, "count": count_text}
+    made.globals["labelled"] = labelled
     return made
 
 
