@@ -47,7 +47,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "remoting": {"logs", "model"},
     "namesrv": {"clock", "config", "fs", "logs", "model", "remoting", "service"},
     "client": {"clock", "config", "format", "kernels", "logs", "model", "remoting", "service"},
-    "metrics": {"logs"},
+    "metrics": {"logs", "config"},
     "broker": BELOW_STORE | {"store", "remoting", "logs", "filter", "metrics"},
     "grpc": {"client", "clock", "config", "format", "logs", "model", "remoting"},
     "pytest_plugin": {"embedded"},

@@ -147,10 +147,11 @@ async def test_a_taken_port_ends_the_start_before_the_store_is_touched(
     assert not (tmp_path / "second").exists()
 
 
-@pytest.mark.parametrize("kind", ["LOG", "OTLP_GRPC"])
+@pytest.mark.parametrize("kind", ["PROM", "LOG", "OTLP_GRPC"])
 async def test_a_missing_package_is_named(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("common.metrics_encoder", "grpc.metric_exporter"):
         monkeypatch.setitem(sys.modules, f"opentelemetry.exporter.otlp.proto.{name}", None)
+    monkeypatch.setitem(sys.modules, "gantrymq.metrics.prometheus", None)
     case = BrokerCase(tmp_path / "store", metrics_exporter_type=kind, metrics_grpc_exporter_target="http://127.0.0.1:1")
     with pytest.raises(ConfigError, match=r"pip install 'gantrymq\[metrics\]'"):
         await case.server.start()

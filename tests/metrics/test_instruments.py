@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_open_metrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open_metrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
-from gantrymq.metrics.instruments import Counter, Histogram, Kind, Metric, Point, gauge
-from gantrymq.metrics.prometheus_text import encode_text, label_name
+from gantrymq.metrics.instruments import Counter, Family, Histogram, Kind, Metric, Point, gauge
+from gantrymq.metrics.prometheus import SnapshotCollector, label_name
 
 SENDS = Metric("sends_total", Kind.COUNTER, "Sends.", ("topic", "kind"))
 SIZE = Metric("size", Kind.HISTOGRAM, "Sizes.", ("topic",), "bytes", (10, 100))
 AGE = Metric("age", Kind.GAUGE, "Ages.", ("topic",), "ms")
+
+
+def encode_text(families: Sequence[Family], common: Mapping[str, str], *, is_open_metrics: bool = False) -> bytes:
+    collector = SnapshotCollector(lambda: families, [], common)
+    return generate_open_metrics(collector) if is_open_metrics else generate_latest(collector)
 
 
 def samples(text: bytes, *, is_open_metrics: bool = False) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

@@ -24,7 +24,6 @@ from gantrymq.broker.acl.access_control import WATCH_INTERVAL_MS, AccessControl
 from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.appends.wire_messages import FindSendRun
 from gantrymq.broker.context import BrokerContext
-from gantrymq.broker.metrics.collector import BrokerCollector
 from gantrymq.broker.metrics.service import BrokerMetrics
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.pop.offset_recovery import recover_offsets
@@ -150,7 +149,7 @@ class BrokerServer:
             self.port = reserved.port
             self.config.broker = replace(broker, listen_port=self.port)
             self._make_tables()
-            await self.metrics.bind()
+            self.metrics.bind()
             try:
                 self.store = await asyncio.get_running_loop().run_in_executor(None, self._open_store)
             except BaseException:
@@ -170,16 +169,11 @@ class BrokerServer:
         self.pop_waiting.start(asyncio.get_running_loop())
         self._schedule_all()
         try:
-            await self._start_metrics()
+            self.metrics.start(self._context, lambda: len(self._server.channels))
             await self.outer.register()
         except BaseException:
             await self.shutdown()
             raise
-
-    async def _start_metrics(self) -> None:
-        if self.metrics.recorder is not None:
-            collector = BrokerCollector(self._context, self.metrics.recorder, lambda: len(self._server.channels))
-            await self.metrics.start(collector.collect, self._schedule)
 
     def _make_tables(self) -> None:
         config, clock = self.config, self._clock
@@ -437,7 +431,7 @@ class BrokerServer:
         for answer in self._answers:
             answer.cancel()
         await self._schedule.stop()
-        await self.metrics.abandon()
+        await self.metrics.close(is_last_exported=False)
         self.holds.stop()
         self.pop_waiting.stop()
         await self._server.close()

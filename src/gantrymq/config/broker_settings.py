@@ -6,6 +6,7 @@ Source: BrokerConfig, BrokerIdentity, NettyServerConfig and BrokerStartup.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from gantrymq.config.exporter_settings import ExporterConfig
 from gantrymq.config.keys import (
     check_text,
     check_values,
@@ -25,12 +26,11 @@ from gantrymq.model.java import INT_MAX, LONG_MAX
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 _MOST_QUEUES = 65_536  # of a topic
 _NAME = r"[^\s/]{1,127}"  # also a topic name
-_EXPORTERS = "DISABLE|OTLP_GRPC|PROM|LOG"
 _TOPIC = r"[%|a-zA-Z0-9_-]{1,127}"
 
 
 @dataclass(frozen=True)
-class BrokerConfig(RemotingLimits):
+class BrokerConfig(RemotingLimits, ExporterConfig):
     """The settings of one broker. Immutable and validated; raises ConfigError.
 
     ``listen_port`` 0 takes a free port. The default of ``bind_address`` is loopback; RocketMQ's is 0.0.0.0.
@@ -134,17 +134,6 @@ class BrokerConfig(RemotingLimits):
     acl_plain_file: str = key("aclPlainFile", "", at_start=True)  # empty: config/plain_acl.yml of the store
     # A key of RocketMQ's proxy, which is in this process here. 0 takes a free port, -1 means no gRPC.
     grpc_server_port: int = key("grpcServerPort", -1, least=-1, most=65535, at_start=True)
-    metrics_exporter_type: str = key("metricsExporterType", "DISABLE", allowed=_EXPORTERS, at_start=True)
-    metrics_prom_exporter_host: str = key("metricsPromExporterHost", "", at_start=True)  # empty: bindAddress
-    metrics_prom_exporter_port: int = key("metricsPromExporterPort", 5557, least=0, most=65535, at_start=True)
-    metrics_grpc_exporter_target: str = key("metricsGrpcExporterTarget", "", at_start=True)
-    metrics_grpc_exporter_header: str = key("metricsGrpcExporterHeader", "", at_start=True)
-    metric_grpc_exporter_timeout_ms: int = key("metricGrpcExporterTimeOutInMills", 3_000, least=1, at_start=True)
-    metric_grpc_exporter_interval_ms: int = key("metricGrpcExporterIntervalInMills", 60_000, least=1)
-    metric_logging_exporter_interval_ms: int = key("metricLoggingExporterIntervalInMills", 10_000, least=1)
-    metrics_export_batch_max_data_points: int = key("metricsExportBatchMaxDataPoints", 1_000, least=1, at_start=True)
-    metrics_label: str = key("metricsLabel", "", at_start=True)
-    metrics_in_delta: bool = key("metricsInDelta", False, at_start=True)
     metrics_cardinality_limit: int = key("metricsOtelCardinalityLimit", 50_000, least=1, at_start=True)
     enable_stats_metrics: bool = key("enableStatsMetrics", True)
     enable_request_metrics: bool = key("enableRequestMetrics", True)

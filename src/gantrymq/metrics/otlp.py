@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gantrymq.errors import ConfigError
 from gantrymq.logs import get_logger
 from gantrymq.metrics.instruments import OVERFLOW_LABEL, Family, HistogramValue, Kind, LabelValues, Value
 
@@ -48,14 +47,12 @@ class GrpcTarget:
 
 
 class GrpcSink:
-    """Sends to a collector. Raises ConfigError if the packages are missing."""
+    """Sends to a collector. Raises ImportError without the extra ``metrics``."""
 
     def __init__(self, target: GrpcTarget) -> None:
-        try:
-            from grpc import Compression
-            from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
-        except ImportError as error:
-            raise _missing("OTLP_GRPC", error) from error
+        from grpc import Compression
+        from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+
         endpoint = target.endpoint if target.endpoint.startswith("http") else f"https://{target.endpoint}"
         self._exporter = OTLPMetricExporter(
             endpoint=endpoint,
@@ -78,14 +75,12 @@ class GrpcSink:
 
 
 class LogSink:
-    """Writes OTLP JSON to the log, one line an export. Raises ConfigError if the packages are missing."""
+    """Writes OTLP JSON to the log, one line an export. Raises ImportError without the extra ``metrics``."""
 
     def __init__(self) -> None:
-        try:
-            from google.protobuf.json_format import MessageToJson
-            from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
-        except ImportError as error:
-            raise _missing("LOG", error) from error
+        from google.protobuf.json_format import MessageToJson
+        from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+
         self._encode, self._to_json = encode_metrics, MessageToJson
 
     def send(self, data: MetricsData) -> bool:
@@ -97,11 +92,6 @@ class LogSink:
 
     def close(self) -> None:
         """Do nothing."""
-
-
-def _missing(kind: str, error: ImportError) -> ConfigError:
-    allowed = f"PROM or DISABLE, unless {error.name} is installed (pip install 'gantrymq[metrics]')"
-    return ConfigError("metricsExporterType", kind, allowed)
 
 
 class Exports:

@@ -15,11 +15,6 @@ _KB, _MB = 1 << 10, 1 << 20
 _MINUTE_S, _HOUR_S = 60, 3600
 _MS = "milliseconds"
 
-# Labels of every series: the first three are those of RocketMQ's exporter.
-NODE_TYPE, CLUSTER, NODE_ID = "node_type", "cluster", "node_id"
-AGGREGATION = "aggregation"
-METER_NAME = "broker-meter"
-
 _IN = ("topic", "message_type", "is_system")
 _OUT = ("topic", "consumer_group", "is_system", "is_retry")
 _LAG = ("consumer_group", "topic", "is_retry", "is_system")
