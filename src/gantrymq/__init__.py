@@ -8,10 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gantrymq.broker.server import BrokerServer as BrokerServer
     from gantrymq.client.admin.admin_client import AdminClient as AdminClient
-    from gantrymq.client.async_producer import AsyncProducer as AsyncProducer
-    from gantrymq.client.calls import PullResult as PullResult
-    from gantrymq.client.calls import PullStatus as PullStatus
-    from gantrymq.client.compression import CompressionType as CompressionType
     from gantrymq.client.consumer.allocation import AllocateMachineRoomNearby as AllocateMachineRoomNearby
     from gantrymq.client.consumer.allocation import AllocateMessageQueueAveragely as AllocateMessageQueueAveragely
     from gantrymq.client.consumer.allocation import (
@@ -34,7 +30,6 @@ if TYPE_CHECKING:
     from gantrymq.client.consumer.listeners import ConsumeOrderlyStatus as ConsumeOrderlyStatus
     from gantrymq.client.consumer.lite_pull import LitePullConsumer as LitePullConsumer
     from gantrymq.client.consumer.push import PushConsumer as PushConsumer
-    from gantrymq.client.consumer.received import ReceivedMessage as ReceivedMessage
     from gantrymq.client.consumer.settings import ConsumeFromWhere as ConsumeFromWhere
     from gantrymq.client.consumer.settings import LitePullConsumerConfig as LitePullConsumerConfig
     from gantrymq.client.consumer.settings import MessageModel as MessageModel
@@ -54,19 +49,24 @@ if TYPE_CHECKING:
     from gantrymq.client.keywords import ProducerSettings as ProducerSettings
     from gantrymq.client.keywords import PushConsumerSettings as PushConsumerSettings
     from gantrymq.client.keywords import SimpleConsumerSettings as SimpleConsumerSettings
-    from gantrymq.client.producer import Producer as Producer
-    from gantrymq.client.pull_client import PullClient as PullClient
-    from gantrymq.client.records import decode_records as decode_records
-    from gantrymq.client.request_reply import create_reply_message as create_reply_message
-    from gantrymq.client.segments import PulledRecords as PulledRecords
-    from gantrymq.client.send_result import LocalTransactionState as LocalTransactionState
-    from gantrymq.client.send_result import SendResult as SendResult
-    from gantrymq.client.send_result import SendStatus as SendStatus
-    from gantrymq.client.send_result import TransactionSendResult as TransactionSendResult
+    from gantrymq.client.producer.async_producer import AsyncProducer as AsyncProducer
+    from gantrymq.client.producer.async_transaction_producer import AsyncTransactionProducer as AsyncTransactionProducer
+    from gantrymq.client.producer.compression import CompressionType as CompressionType
+    from gantrymq.client.producer.producer import Producer as Producer
+    from gantrymq.client.producer.request_reply import create_reply_message as create_reply_message
+    from gantrymq.client.producer.transaction_producer import TransactionProducer as TransactionProducer
+    from gantrymq.client.pull.pull_client import PullClient as PullClient
+    from gantrymq.client.pull.segments import PulledRecords as PulledRecords
+    from gantrymq.client.requests.calls import PullResult as PullResult
+    from gantrymq.client.requests.calls import PullStatus as PullStatus
+    from gantrymq.client.requests.received import ReceivedMessage as ReceivedMessage
+    from gantrymq.client.requests.records import decode_records as decode_records
+    from gantrymq.client.requests.send_result import LocalTransactionState as LocalTransactionState
+    from gantrymq.client.requests.send_result import SendResult as SendResult
+    from gantrymq.client.requests.send_result import SendStatus as SendStatus
+    from gantrymq.client.requests.send_result import TransactionSendResult as TransactionSendResult
     from gantrymq.client.settings import ClientConfig as ClientConfig
     from gantrymq.client.settings import ProducerConfig as ProducerConfig
-    from gantrymq.client.transaction_producer import TransactionProducer as TransactionProducer
-    from gantrymq.client.transactions import AsyncTransactionProducer as AsyncTransactionProducer
     from gantrymq.config.broker_settings import BrokerConfig as BrokerConfig
     from gantrymq.config.broker_settings import LiveConfig as LiveConfig
     from gantrymq.config.settings import FlushDiskType as FlushDiskType
@@ -149,9 +149,6 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "gantrymq.broker.server": ("BrokerServer",),
     "gantrymq.client.admin.admin_client": ("AdminClient",),
-    "gantrymq.client.async_producer": ("AsyncProducer",),
-    "gantrymq.client.calls": ("PullResult", "PullStatus"),
-    "gantrymq.client.compression": ("CompressionType",),
     "gantrymq.client.consumer.allocation": (
         "AllocateMachineRoomNearby",
         "AllocateMessageQueueAveragely",
@@ -172,7 +169,6 @@ _PUBLIC = {
     ),
     "gantrymq.client.consumer.lite_pull": ("LitePullConsumer",),
     "gantrymq.client.consumer.push": ("PushConsumer",),
-    "gantrymq.client.consumer.received": ("ReceivedMessage",),
     "gantrymq.client.consumer.settings": (
         "ConsumeFromWhere",
         "LitePullConsumerConfig",
@@ -198,15 +194,24 @@ _PUBLIC = {
         "PushConsumerSettings",
         "SimpleConsumerSettings",
     ),
-    "gantrymq.client.producer": ("Producer",),
-    "gantrymq.client.pull_client": ("PullClient",),
-    "gantrymq.client.records": ("decode_records",),
-    "gantrymq.client.request_reply": ("create_reply_message",),
-    "gantrymq.client.segments": ("PulledRecords",),
-    "gantrymq.client.send_result": ("LocalTransactionState", "SendResult", "SendStatus", "TransactionSendResult"),
+    "gantrymq.client.producer.async_producer": ("AsyncProducer",),
+    "gantrymq.client.producer.async_transaction_producer": ("AsyncTransactionProducer",),
+    "gantrymq.client.producer.compression": ("CompressionType",),
+    "gantrymq.client.producer.producer": ("Producer",),
+    "gantrymq.client.producer.request_reply": ("create_reply_message",),
+    "gantrymq.client.producer.transaction_producer": ("TransactionProducer",),
+    "gantrymq.client.pull.pull_client": ("PullClient",),
+    "gantrymq.client.pull.segments": ("PulledRecords",),
+    "gantrymq.client.requests.calls": ("PullResult", "PullStatus"),
+    "gantrymq.client.requests.received": ("ReceivedMessage",),
+    "gantrymq.client.requests.records": ("decode_records",),
+    "gantrymq.client.requests.send_result": (
+        "LocalTransactionState",
+        "SendResult",
+        "SendStatus",
+        "TransactionSendResult",
+    ),
     "gantrymq.client.settings": ("ClientConfig", "ProducerConfig"),
-    "gantrymq.client.transaction_producer": ("TransactionProducer",),
-    "gantrymq.client.transactions": ("AsyncTransactionProducer",),
     "gantrymq.config.broker_settings": ("BrokerConfig", "LiveConfig"),
     "gantrymq.config.settings": ("FlushDiskType", "MessageStoreConfig"),
     "gantrymq.embedded.async_broker": ("AsyncEmbeddedBroker",),
@@ -258,9 +263,9 @@ _PUBLIC = {
     "gantrymq.remoting.bodies.group": ("SubscriptionGroupConfig",),
     "gantrymq.remoting.bodies.topic": ("TopicConfig",),
     "gantrymq.remoting.codes": ("SerializeType",),
-    "gantrymq.store.put_result": ("PutMessageResult",),
     "gantrymq.store.lookup": ("GetMessageResult",),
     "gantrymq.store.message_store": ("MessageStore",),
+    "gantrymq.store.put_result": ("PutMessageResult",),
     "gantrymq.store.reader": ("StoreReader",),
     "gantrymq.tools.rebuild": ("rebuild_store",),
     "gantrymq.tools.salvage": ("salvage_store",),

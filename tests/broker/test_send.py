@@ -8,7 +8,7 @@ import pytest
 from broker_cases import BrokerCase, StartBroker, messages_of
 from structlog.testing import capture_logs
 
-from gantrymq.client.records import decode_records
+from gantrymq.client.requests.records import decode_records
 from gantrymq.config.settings import FlushDiskType
 from gantrymq.model.java import INT_MAX, LONG_MAX
 from gantrymq.remoting.codes import RequestCode, ResponseCode

@@ -13,7 +13,7 @@ import pytest
 from cli_cases import Outcome, Run, start
 
 from gantrymq import AdminClient, ConsumeFromWhere, EmbeddedBroker, Message, Producer, PushConsumer
-from gantrymq.client.calls import Call, accepted
+from gantrymq.client.requests.calls import Call, accepted
 from gantrymq.format.trace import TraceRecord, TraceType, encode_traces
 from gantrymq.remoting.bodies.topic import (
     DataVersion,

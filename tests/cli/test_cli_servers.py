@@ -16,8 +16,8 @@ from cli_cases import Run, start
 
 from gantrymq import AdminClient, Message, Producer, StoreReader
 from gantrymq.cli.server_options import read_server_options
-from gantrymq.client.blocking import BlockingClient
-from gantrymq.client.calls import cluster_info
+from gantrymq.client.connection.blocking_client import BlockingClient
+from gantrymq.client.requests.calls import cluster_info
 from gantrymq.client.settings import ClientConfig
 from gantrymq.config.broker_settings import BrokerConfig
 from gantrymq.config.keys import fields_by_key

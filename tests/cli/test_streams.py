@@ -30,8 +30,8 @@ from gantrymq.cli.streams.positions import Kind, Position, Span, read_span
 from gantrymq.cli.streams.printing import json_piece
 from gantrymq.cli.streams.sending import Fate, Outcome, Sender
 from gantrymq.cli.streams.sources import Arrived, Filter
-from gantrymq.client.producer import Producer
-from gantrymq.client.send_result import SendResult, SendStatus
+from gantrymq.client.producer.producer import Producer
+from gantrymq.client.requests.send_result import SendResult, SendStatus
 from gantrymq.errors import FilterSyntaxError, MQBrokerError, MQClientError, RemotingTimeoutError
 from gantrymq.format.record import body_crc
 from gantrymq.model.host import Host

@@ -1,6 +1,6 @@
 """A queue and its messages as they were pulled, for tests of consumers."""
 
-from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.model.host import Host
 from gantrymq.model.message_queue import MessageQueue
 

@@ -14,7 +14,7 @@ from gantrymq import (
     Producer,
     SubscriptionGroupConfig,
 )
-from gantrymq.client.calls import Call, accepted
+from gantrymq.client.requests.calls import Call, accepted
 from gantrymq.errors import MQClientError, NoRouteError, RemotingError
 from gantrymq.remoting.bodies.topic import (
     DataVersion,

@@ -27,7 +27,7 @@ from gantrymq import (
     PushConsumerConfig,
 )
 from gantrymq.client import arguments
-from gantrymq.client.outgoing import check_message
+from gantrymq.client.producer.outgoing import check_message
 from gantrymq.errors import AlreadyStartedError, ConfigError, MQClientError, RemotingConnectError
 
 NOWHERE = "127.0.0.1:1"

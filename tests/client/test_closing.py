@@ -23,10 +23,10 @@ from gantrymq import (
     PullClient,
     PushConsumer,
 )
-from gantrymq.client.async_producer import AsyncProducer
 from gantrymq.client.consumer.async_push import AsyncPushConsumer
-from gantrymq.client.consumer.received import ReceivedMessage
-from gantrymq.client.loop_thread import LoopThread
+from gantrymq.client.producer.async_producer import AsyncProducer
+from gantrymq.client.requests.received import ReceivedMessage
+from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.errors import AlreadyStartedError, MQClientError
 
 MESSAGES, ENOUGH = 20, 5

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gantrymq.client.compression import CompressionType
 from gantrymq.client.consumer.settings import (
     ConsumeFromWhere,
     ConsumerConfig,
@@ -17,7 +16,8 @@ from gantrymq.client.consumer.settings import (
     MessageModel,
     PushConsumerConfig,
 )
-from gantrymq.client.consumer.subscription import SQL92, TAG, subscription
+from gantrymq.client.producer.compression import CompressionType
+from gantrymq.client.requests.subscription import SQL92, TAG, subscription
 from gantrymq.client.settings import ClientConfig, ProducerConfig
 from gantrymq.errors import ConfigError, MQClientError
 from gantrymq.model.java import LONG_MAX, string_hash

@@ -19,11 +19,11 @@ from gantrymq.client.consumer.member import GroupMember
 from gantrymq.client.consumer.offsets import RemoteBrokerOffsetStore
 from gantrymq.client.consumer.orderly import OrderlyConsumption
 from gantrymq.client.consumer.process_queue import ProcessQueue
-from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.send_back import SendBack
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.hooks import ConsumeHooks
+from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.clock import ManualClock
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from gantrymq import AdminClient, ConsumeFromWhere, EmbeddedBroker, Message, Producer
-from gantrymq.client.async_producer import AsyncProducer
 from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
 from gantrymq.client.consumer.async_push import AsyncPushConsumer
-from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.settings import LitePullConsumerConfig, PushConsumerConfig
+from gantrymq.client.producer.async_producer import AsyncProducer
+from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.client.settings import ProducerConfig
 from gantrymq.errors import AlreadyStartedError, MQBrokerError, MQClientError
 

@@ -14,7 +14,7 @@ import pytest
 from gantrymq import ConsumeFromWhere, EmbeddedBroker, LitePullConsumer, Message, Producer, PushConsumer
 from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
 from gantrymq.client.consumer.settings import LitePullConsumerConfig
-from gantrymq.client.loop_thread import LoopThread
+from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.errors import ConfigError, MQClientError, RemotingConnectError
 
 

@@ -8,13 +8,13 @@ from typing import cast
 
 import pytest
 
-from gantrymq.client.async_client import AsyncClient
-from gantrymq.client.async_producer import AsyncProducer
-from gantrymq.client.compression import CompressionType, compress
+from gantrymq.client.connection.async_client import AsyncClient
 from gantrymq.client.namespace import without_namespace, wrap_namespace
-from gantrymq.client.publish_routes import PublishRoutes
-from gantrymq.client.records import decode_records
-from gantrymq.client.routes import TopicRoute
+from gantrymq.client.producer.async_producer import AsyncProducer
+from gantrymq.client.producer.compression import CompressionType, compress
+from gantrymq.client.producer.publish_routes import PublishRoutes
+from gantrymq.client.requests.records import decode_records
+from gantrymq.client.requests.routes import TopicRoute
 from gantrymq.client.settings import ClientConfig, ProducerConfig
 from gantrymq.clock import ManualClock
 from gantrymq.errors import (

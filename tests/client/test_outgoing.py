@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gantrymq.client.compression import CompressionType
-from gantrymq.client.fault import MQFaultStrategy
-from gantrymq.client.outgoing import prepare, prepare_batch
+from gantrymq.client.producer.compression import CompressionType
+from gantrymq.client.producer.fault import MQFaultStrategy
+from gantrymq.client.producer.outgoing import prepare, prepare_batch
 from gantrymq.client.settings import ProducerConfig
 from gantrymq.client.unique_id import UniqueIds
 from gantrymq.clock import ManualClock

@@ -11,9 +11,9 @@ import pytest
 from fake_pop_broker import FakePopBroker, popped
 
 from gantrymq import AsyncPushConsumer, ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, ConsumeFromWhere
-from gantrymq.client.consumer.pop_calls import PopTarget
 from gantrymq.client.consumer.popping import Popper
-from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.requests.pop_calls import PopTarget
+from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.clock import ManualClock
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import MessageQueueAssignment

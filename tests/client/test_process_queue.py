@@ -6,8 +6,8 @@ import pytest
 from pulled import QUEUE, message
 
 from gantrymq.client.consumer.process_queue import FlowLimits, ProcessQueue
-from gantrymq.client.consumer.received import restore_topic
 from gantrymq.client.consumer.statistics import ConsumerStatistics
+from gantrymq.client.requests.received import restore_topic
 
 
 def test_the_offset_is_that_of_the_first_message_not_consumed(rng: random.Random) -> None:

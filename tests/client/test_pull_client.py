@@ -9,9 +9,9 @@ from itertools import zip_longest
 import pytest
 
 from gantrymq import AdminClient, EmbeddedBroker, Message, Producer, PullClient
-from gantrymq.client.blocking import BlockingConnection
-from gantrymq.client.records import decode_records
-from gantrymq.client.segments import PulledRecords
+from gantrymq.client.connection.blocking_client import BlockingConnection
+from gantrymq.client.pull.segments import PulledRecords
+from gantrymq.client.requests.records import decode_records
 from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import SystemClock
 from gantrymq.errors import MQClientError, RemotingConnectError, RemotingError

@@ -30,8 +30,8 @@ from gantrymq import (
     TransactionProducer,
     create_reply_message,
 )
-from gantrymq.client import heartbeats
-from gantrymq.client.request_reply import PendingReplies
+from gantrymq.client.connection import heartbeats
+from gantrymq.client.producer.request_reply import PendingReplies
 from gantrymq.client.settings import ProducerConfig
 from gantrymq.clock import ManualClock
 from gantrymq.model.flags import COMPRESSED

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from gantrymq.client.calls import PullResult, PullStatus
-from gantrymq.client.segments import PulledRecords, Segment, SegmentedRange
+from gantrymq.client.pull.segments import PulledRecords, Segment, SegmentedRange
+from gantrymq.client.requests.calls import PullResult, PullStatus
 from gantrymq.errors import RemotingCommandError
 from gantrymq.format.record import MIN_RECORD_SIZE, QUEUE_OFFSET_AT
 

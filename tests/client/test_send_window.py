@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gantrymq import EmbeddedBroker, Message, Producer
-from gantrymq.client.async_producer import AsyncProducer
-from gantrymq.client.send_window import BlockingSendWindow, SendWindow
+from gantrymq.client.producer.async_producer import AsyncProducer
+from gantrymq.client.producer.send_window import BlockingSendWindow, SendWindow
 from gantrymq.errors import MQClientError
 
 BODY = os.urandom(100_000)  # zlib takes milliseconds to find that it shrinks nothing

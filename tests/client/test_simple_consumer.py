@@ -12,7 +12,7 @@ import pytest
 from fake_pop_broker import POP_TIME_MS, FakePopBroker, popped
 
 from gantrymq import AsyncSimpleConsumer, ConfigError, GantrymqError, SimpleConsumer, SimpleConsumerConfig
-from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.errors import MQBrokerError, MQClientError
 from gantrymq.model.flags import COMPRESSED
 from gantrymq.remoting.codes import ResponseCode

@@ -19,7 +19,7 @@ from gantrymq import (
     Producer,
     PutMessageStatus,
 )
-from gantrymq.client.outgoing import prepare, prepare_batch
+from gantrymq.client.producer.outgoing import prepare, prepare_batch
 from gantrymq.client.settings import ProducerConfig
 from gantrymq.format.properties import decode_properties
 from gantrymq.format.recall_handle import RecallHandle, encode_recall_handle

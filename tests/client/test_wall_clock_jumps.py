@@ -20,13 +20,13 @@ from gantrymq.client.consumer.member import Division, GroupMember
 from gantrymq.client.consumer.offsets import OffsetStore, RemoteBrokerOffsetStore
 from gantrymq.client.consumer.orderly import OrderlyConsumption
 from gantrymq.client.consumer.process_queue import ProcessQueue
-from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.send_back import SendBack
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.hooks import ConsumeHooks
-from gantrymq.client.routes import TopicRoute
-from gantrymq.client.send_result import SendResult, SendStatus
+from gantrymq.client.requests.received import ReceivedMessage
+from gantrymq.client.requests.routes import TopicRoute
+from gantrymq.client.requests.send_result import SendResult, SendStatus
 from gantrymq.client.unique_id import UniqueIds
 from gantrymq.clock import monotonic_ms
 from gantrymq.errors import MQClientError, RemotingConnectError

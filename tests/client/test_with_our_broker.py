@@ -25,12 +25,12 @@ from gantrymq import (
 )
 from gantrymq.broker.processors.offsets import ConsumerManageProcessor
 from gantrymq.client.admin.groups import TO_THE_END
-from gantrymq.client.async_client import AsyncClient
-from gantrymq.client.async_producer import AsyncProducer
+from gantrymq.client.connection.async_client import AsyncClient
 from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
 from gantrymq.client.consumer.async_push import AsyncPushConsumer
-from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.settings import LitePullConsumerConfig, PushConsumerConfig
+from gantrymq.client.producer.async_producer import AsyncProducer
+from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.client.settings import ClientConfig, ProducerConfig
 from gantrymq.errors import ConfigError, MQBrokerError, MQClientError, RemotingConnectError
 from gantrymq.format.packed_body import with_decompressed_body

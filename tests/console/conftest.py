@@ -9,7 +9,7 @@ import pytest
 
 from console.demo_cluster import DemoCluster, demo_cluster
 from gantrymq import EmbeddedBroker
-from gantrymq.client.loop_thread import LoopThread
+from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.client.settings import ClientConfig
 from gantrymq.console.cluster.site import cluster_site
 from gantrymq.console.security import Access

@@ -164,7 +164,7 @@ def _behind(admin: AdminClient, group: str, topic: str) -> None:
 
 def main(port: int, seconds: float) -> None:
     """Serve the console of a demo cluster that gets some messages each second."""
-    from gantrymq.client.loop_thread import LoopThread
+    from gantrymq.client.runtime.loop_thread import LoopThread
     from gantrymq.client.settings import ClientConfig
     from gantrymq.console.cluster.site import cluster_site
     from gantrymq.console.server import ConsoleServer, access_for

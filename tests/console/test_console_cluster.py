@@ -18,7 +18,7 @@ from console.demo_cluster import EVIL_KEY, HTML, KEY, ODD_TOPIC, DemoCluster
 from console.pages import crawl, form_of, rows_of, shown
 from gantrymq import EmbeddedBroker
 from gantrymq.client.admin.admin_client import AdminClient
-from gantrymq.client.loop_thread import LoopThread
+from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.client.settings import ClientConfig
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.console.cluster.pending import delay_ms

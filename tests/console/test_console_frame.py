@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from gantrymq import EmbeddedBroker, Message, Producer
-from gantrymq.client.loop_thread import LoopThread
+from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.clock import ShiftedClock
 from gantrymq.console.security import SESSION_S, Access, own_path
 from gantrymq.console.server import ConsoleServer

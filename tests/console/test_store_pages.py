@@ -20,7 +20,7 @@ from console_stores import DEAD_LETTERS, HTML
 import runbook_stores
 from bad_disk import break_reads
 from gantrymq.cli.main import exit_code
-from gantrymq.client.loop_thread import LoopThread
+from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.console.security import Access
 from gantrymq.console.server import ConsoleServer
 from gantrymq.console.store.site import store_site

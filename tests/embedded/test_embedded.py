@@ -28,7 +28,7 @@ from gantrymq import (
     SimpleConsumer,
     StoreReader,
 )
-from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.errors import (
     ConfigError,
     DiskError,

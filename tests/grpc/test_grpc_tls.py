@@ -11,7 +11,7 @@ import grpc
 import pytest
 from grpc_client import GrpcClient, message
 
-from gantrymq.client.loop_thread import LoopThread
+from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.config.proxy_settings import ProxyConfig
 from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.embedded.proxy import Proxy

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from grpc_client import GrpcClient, message
 
-from gantrymq.client.loop_thread import LoopThread
+from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.grpc.protocol import messages
 from gantrymq.grpc.protocol.codes import ClientType, Code

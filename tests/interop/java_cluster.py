@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from gantrymq import PullClient
-from gantrymq.client.send_result import SendResult
+from gantrymq.client.requests.send_result import SendResult
 from gantrymq.errors import MQClientError
 from gantrymq.model.message_queue import MessageQueue
 

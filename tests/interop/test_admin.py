@@ -8,7 +8,7 @@ import pytest
 
 from gantrymq import AdminClient, ConsumeFromWhere, Message, Producer, PushConsumer
 from gantrymq.client.admin.groups import TO_THE_END
-from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.errors import MQBrokerError, MQClientError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig

@@ -14,7 +14,7 @@ import pytest
 from console.demo_cluster import DemoCluster, demo_cluster
 from console.pages import crawl, form_of, rows_of, shown
 from gantrymq.client.admin.admin_client import AdminClient
-from gantrymq.client.loop_thread import LoopThread
+from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.client.settings import ClientConfig
 from gantrymq.console.cluster.site import cluster_site
 from gantrymq.console.security import Access

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gantrymq import ConsumeFromWhere, LitePullConsumer, Message, MessageModel, Producer
-from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.errors import MQClientError
 from gantrymq.model.message_queue import MessageQueue
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gantrymq.broker.server import BrokerServer
-from gantrymq.client.loop_thread import LoopThread
+from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.namesrv.server import NamesrvServer

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gantrymq.client.pull_client import PullClient
+from gantrymq.client.pull.pull_client import PullClient
 from gantrymq.model.message_queue import MessageQueue
 
 from .java import Setting

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import pytest
 
 from gantrymq import AdminClient, ConsumeFromWhere, LitePullConsumer, Message, Producer, PullClient, PushConsumer
-from gantrymq.client.async_producer import AsyncProducer
-from gantrymq.client.blocking import BlockingClient
-from gantrymq.client.compression import CompressionType
-from gantrymq.client.records import decode_records
-from gantrymq.client.send_result import SendStatus
+from gantrymq.client.connection.blocking_client import BlockingClient
+from gantrymq.client.producer.async_producer import AsyncProducer
+from gantrymq.client.producer.compression import CompressionType
+from gantrymq.client.requests.records import decode_records
+from gantrymq.client.requests.send_result import SendStatus
 from gantrymq.client.settings import ClientConfig, ProducerConfig
 from gantrymq.errors import MQBrokerError, MQClientError
 from gantrymq.model.message_queue import MessageQueue

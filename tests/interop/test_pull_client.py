@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gantrymq.client.calls import Call, PullStatus
-from gantrymq.client.pull_client import PullClient
-from gantrymq.client.records import decode_records
+from gantrymq.client.pull.pull_client import PullClient
+from gantrymq.client.requests.calls import Call, PullStatus
+from gantrymq.client.requests.records import decode_records
 from gantrymq.client.settings import ClientConfig
 from gantrymq.errors import MQBrokerError, MQClientError, RemotingConnectError
 from gantrymq.kernels import codes

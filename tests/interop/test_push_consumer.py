@@ -37,9 +37,9 @@ from gantrymq.client.consumer.allocation import (
     AllocateMessageQueueStrategy,
 )
 from gantrymq.client.consumer.async_push import AsyncPushConsumer
-from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.settings import PushConsumerConfig
-from gantrymq.client.send_result import SendStatus
+from gantrymq.client.requests.received import ReceivedMessage
+from gantrymq.client.requests.send_result import SendStatus
 from gantrymq.client.settings import ClientConfig
 from gantrymq.errors import MQBrokerError, MQClientError
 from gantrymq.model.message_queue import MessageQueue

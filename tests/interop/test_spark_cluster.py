@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from gantrymq import Message, Producer
-from gantrymq.client.calls import Call
-from gantrymq.client.pull_client import PullClient
+from gantrymq.client.pull.pull_client import PullClient
+from gantrymq.client.requests.calls import Call
 from gantrymq.client.settings import ClientConfig
 from gantrymq.errors import ConfigError, MQBrokerError, RemotingError
 from gantrymq.model.message_queue import MessageQueue

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import _parse_datatype_json_string
 
-from gantrymq.client.async_producer import AsyncProducer
-from gantrymq.client.pull_client import PullClient
-from gantrymq.client.records import decode_records
+from gantrymq.client.producer.async_producer import AsyncProducer
+from gantrymq.client.pull.pull_client import PullClient
+from gantrymq.client.requests.records import decode_records
 from gantrymq.client.settings import ClientConfig
 from gantrymq.errors import ConfigError, MQClientError, RemotingConnectError
 from gantrymq.model.message import StoredMessage

@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from gantrymq import Message, MessageStore, Producer
-from gantrymq.client.pull_client import PullClient
+from gantrymq.client.pull.pull_client import PullClient
 from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import ManualClock
 from gantrymq.embedded.broker import EmbeddedBroker

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from gantrymq.client.blocking import BlockingConnection
+from gantrymq.client.connection.blocking_client import BlockingConnection
 from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import SystemClock
 from gantrymq.errors import (

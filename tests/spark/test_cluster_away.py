@@ -15,8 +15,8 @@ import pytest
 from stream_cases import Stream, bodies
 
 from gantrymq import AdminClient, EmbeddedBroker, Message, Producer
-from gantrymq.client import pull_client
-from gantrymq.client.loop_thread import LoopThread
+from gantrymq.client.pull import pull_client
+from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.embedded.standalone import Standalone
 from gantrymq.errors import ConfigError, NoRouteError, RemotingError

@@ -11,7 +11,7 @@ import pytest
 from spark_cases import fields
 from stream_cases import Stream
 
-from gantrymq.client.loop_thread import LoopThread
+from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.embedded.restartable_broker import DEFAULTS
 from gantrymq.embedded.standalone import Extras, Standalone

@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from gantrymq import ConsumeFromWhere, EmbeddedBroker, Message, Producer, PushConsumer
-from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.logs import get_logger
 
 

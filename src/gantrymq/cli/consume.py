@@ -164,7 +164,7 @@ def _piece(texts: tuple[str | None, str | None, str | None], body: BodyAs, *, js
 
 def _filter(tag: str | None, sql: str | None) -> Filter:
     from gantrymq.cli.streams.sources import Filter
-    from gantrymq.client.consumer.subscription import SQL92
+    from gantrymq.client.requests.subscription import SQL92
     from gantrymq.errors import FilterSyntaxError, MQClientError
 
     if tag is not None and sql is not None:
@@ -200,7 +200,7 @@ def _stored(
 def _of_cluster(connection: Connection, what: _What, keys: list[str] | None, *, exits: bool) -> tuple[Source, int]:
     """The source over a cluster, and the most bytes of a body."""
     from gantrymq.cli.streams.pulled import PulledSource
-    from gantrymq.client.pull_client import PullClient
+    from gantrymq.client.pull.pull_client import PullClient
     from gantrymq.client.settings import ClientConfig
 
     if what.group is not None:
@@ -218,7 +218,7 @@ def _of_group(
     from gantrymq.cli.streams.grouped import GroupSource, where_settings
     from gantrymq.client.consumer.lite_pull import LitePullConsumer
     from gantrymq.client.consumer.settings import LitePullConsumerConfig
-    from gantrymq.client.pull_client import PullClient
+    from gantrymq.client.pull.pull_client import PullClient
 
     if what.queues:
         raise typer.BadParameter("--queue is for reading without --group, which divides the queues itself")

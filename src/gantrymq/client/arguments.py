@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
-from gantrymq.client.consumer.subscription import SQL92, TAG
+from gantrymq.client.requests.subscription import SQL92, TAG
 from gantrymq.config.name_servers import hint, is_address
 from gantrymq.errors import MQClientError
 from gantrymq.model.java import NOT_UTF8, is_utf8

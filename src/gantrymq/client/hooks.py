@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import Any, Protocol, TypeVar
 
-from gantrymq.client.consumer.received import ReceivedMessage
-from gantrymq.client.send_result import LocalTransactionState, SendResult
+from gantrymq.client.requests.received import ReceivedMessage
+from gantrymq.client.requests.send_result import LocalTransactionState, SendResult
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.errors import ConfigError
 from gantrymq.format.trace import MessageType

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from gantrymq.client.compression import CompressionType
 from gantrymq.client.consumer.allocation import AllocateMessageQueueStrategy
 from gantrymq.client.consumer.settings import ConsumeFromWhere, MessageModel
 from gantrymq.client.hooks import ConsumeMessageHook, EndTransactionHook, SendMessageHook
+from gantrymq.client.producer.compression import CompressionType
 from gantrymq.remoting.codes import SerializeType
 
 

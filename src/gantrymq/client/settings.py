@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import Any, Self, cast
 
-from gantrymq.client.compression import CompressionType
 from gantrymq.client.hooks import EndTransactionHook, SendMessageHook, check_hooks
+from gantrymq.client.producer.compression import CompressionType
 from gantrymq.config.keys import check_values, key
 from gantrymq.config.name_servers import ALLOWED, name_server_addresses
 from gantrymq.errors import ConfigError

@@ -18,11 +18,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple, Protocol, TypeVar
 
-from gantrymq.client.background import BackgroundTasks, wait_or_timeout
 from gantrymq.client.hooks import ConsumeMessageContext, EndTransactionContext, SendMessageContext
-from gantrymq.client.logged_once import LoggedOnce
 from gantrymq.client.namespace import without_namespace
-from gantrymq.client.send_result import DEFAULT_REGION, SendResult, SendStatus
+from gantrymq.client.requests.send_result import DEFAULT_REGION, SendResult, SendStatus
+from gantrymq.client.runtime.background import BackgroundTasks, wait_or_timeout
+from gantrymq.client.runtime.logged_once import LoggedOnce
 from gantrymq.client.unique_id import UniqueIds
 from gantrymq.clock import Clock
 from gantrymq.errors import GantrymqError

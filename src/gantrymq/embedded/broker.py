@@ -25,7 +25,7 @@ from typing import Any, Self
 from weakref import finalize
 
 from gantrymq.client.arguments import checks_arguments, flag, number, seconds, text
-from gantrymq.client.loop_thread import LoopThread, close_when_dropped
+from gantrymq.client.runtime.loop_thread import LoopThread, close_when_dropped
 from gantrymq.clock import ShiftedClock
 from gantrymq.embedded import stored
 from gantrymq.embedded.restartable_broker import RestartableBroker, Settings

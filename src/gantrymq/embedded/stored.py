@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gantrymq.client.records import or_as_stored
+from gantrymq.client.requests.records import or_as_stored
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import NotAStoreError
 from gantrymq.format.packed_body import with_decompressed_body

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gantrymq import AdminClient, PullClient
-from gantrymq.client.records import decode_records
+from gantrymq.client.requests.records import decode_records
 from gantrymq.errors import MQClientError
 from gantrymq.model.message import StoredMessage
 from gantrymq.remoting.bodies.group import CustomizedRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig

@@ -14,7 +14,7 @@ from gantrymq.cli.admin.session import Session, admin_command, new_file, require
 from gantrymq.cli.options import Begin, End, whole_number
 
 if TYPE_CHECKING:
-    from gantrymq.client.consumer.received import ReceivedMessage
+    from gantrymq.client.requests.received import ReceivedMessage
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.", show_default=False)]
 _STDOUT = Path("-")
@@ -163,8 +163,8 @@ def _resent(
 
     from gantrymq.broker.names import retry_topic
     from gantrymq.client.admin.dead_letters import copy_to_send
-    from gantrymq.client.producer import Producer
-    from gantrymq.client.records import or_as_stored
+    from gantrymq.client.producer.producer import Producer
+    from gantrymq.client.requests.records import or_as_stored
     from gantrymq.errors import GantrymqError
     from gantrymq.model.message import PROPERTY_RETRY_TOPIC
 

@@ -348,7 +348,7 @@ def _targets(
 ) -> dict[MessageQueue, int]:
     """The new offset of each chosen queue. Raises before any queue is moved."""
     from gantrymq.client.admin.groups import TO_THE_END
-    from gantrymq.client.pull_client import PullClient
+    from gantrymq.client.pull.pull_client import PullClient
     from gantrymq.errors import MQClientError
 
     names = {one.name for one in session.brokers(broker)}

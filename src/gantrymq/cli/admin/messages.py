@@ -12,7 +12,7 @@ from gantrymq.cli.options import Begin, End, queue_number, whole_number
 
 if TYPE_CHECKING:
     from gantrymq.client.admin.admin_client import AdminClient
-    from gantrymq.client.consumer.received import ReceivedMessage
+    from gantrymq.client.requests.received import ReceivedMessage
     from gantrymq.model.message_queue import MessageQueue
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)]
@@ -129,7 +129,7 @@ def _as_stored(session: Session) -> AdminClient:
 
 
 def _queue(session: Session, topic: str, number: int, broker: str | None) -> MessageQueue:
-    from gantrymq.client.routes import TopicRoute
+    from gantrymq.client.requests.routes import TopicRoute
     from gantrymq.errors import MQClientError
 
     names = None if broker is None else {one.name for one in session.brokers(broker)}
@@ -193,11 +193,11 @@ def read_messages(
 
     ``begin_ms`` and ``end_ms`` are store times, [begin, end). Raises MQClientError if no queue may be read.
     """
-    from gantrymq.client.calls import PullResult, PullStatus
-    from gantrymq.client.consumer.received import received
-    from gantrymq.client.consumer.subscription import subscription
-    from gantrymq.client.pull_client import PullClient
-    from gantrymq.client.records import decode_records
+    from gantrymq.client.pull.pull_client import PullClient
+    from gantrymq.client.requests.calls import PullResult, PullStatus
+    from gantrymq.client.requests.received import received
+    from gantrymq.client.requests.records import decode_records
+    from gantrymq.client.requests.subscription import subscription
     from gantrymq.errors import MQClientError, RemotingError
 
     with PullClient(session.config, attempts=1) as client:
@@ -250,7 +250,7 @@ def json_fields(session: Session, message: ReceivedMessage) -> dict[str, object]
 
 def _plain_body(session: Session, message: ReceivedMessage) -> bytes:
     """The body decompressed; as it is stored, with a warning, if that fails."""
-    from gantrymq.client.records import or_as_stored
+    from gantrymq.client.requests.records import or_as_stored
 
     return or_as_stored(message, session.config.max_decompressed_body_size).body
 
@@ -414,7 +414,7 @@ def send(
         gantrymq admin message send orders hello
         gantrymq admin message send orders '{"id": 1}' -k 4711 --tag paid -b broker-a -q 0
     """
-    from gantrymq.client.producer import Producer
+    from gantrymq.client.producer.producer import Producer
     from gantrymq.model.message import Message
 
     require(queue is None or broker is not None, "--queue needs --broker")
@@ -483,7 +483,7 @@ def probe(
         gantrymq admin message probe --amount 100
         gantrymq admin message probe orders --size 1024
     """
-    from gantrymq.client.producer import Producer
+    from gantrymq.client.producer.producer import Producer
     from gantrymq.clock import SystemClock
     from gantrymq.model.message import Message
 

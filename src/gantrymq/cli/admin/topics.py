@@ -364,7 +364,7 @@ def topic_allocate(
         gantrymq admin topic allocate orders 10.0.0.1,10.0.0.2
     """
     from gantrymq.client.consumer.allocation import AllocateMessageQueueAveragely
-    from gantrymq.client.routes import TopicRoute
+    from gantrymq.client.requests.routes import TopicRoute
 
     members = sorted({one.strip() for one in clients.split(",") if one.strip()})
     require(members, "give the names of consumers, separated by commas")

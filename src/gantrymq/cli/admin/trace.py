@@ -11,7 +11,7 @@ from gantrymq.cli.admin.session import Session, admin_command
 from gantrymq.cli.options import Begin, End, whole_number
 
 if TYPE_CHECKING:
-    from gantrymq.client.consumer.received import ReceivedMessage
+    from gantrymq.client.requests.received import ReceivedMessage
     from gantrymq.format.trace import TraceRecord
 
 

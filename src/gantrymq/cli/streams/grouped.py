@@ -17,7 +17,7 @@ from gantrymq.cli.streams.sources import Arrived, Filter
 from gantrymq.cli.terminal import warn
 from gantrymq.client.consumer.lite_pull import LitePullConsumer
 from gantrymq.client.consumer.settings import ConsumeFromWhere
-from gantrymq.client.pull_client import PullClient
+from gantrymq.client.pull.pull_client import PullClient
 from gantrymq.errors import MQClientError
 from gantrymq.model.message_queue import MessageQueue
 

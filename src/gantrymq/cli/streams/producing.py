@@ -23,7 +23,7 @@ from gantrymq.cli.stop_signals import Interrupted, StopSignals
 from gantrymq.cli.streams.messages_in import Given, Template, Unusable, json_reader, read_all, text_reader
 from gantrymq.cli.streams.sending import Fate, Outcome, Sender
 from gantrymq.cli.terminal import FINDINGS, print_error, warn
-from gantrymq.client.producer import Producer
+from gantrymq.client.producer.producer import Producer
 from gantrymq.client.settings import ProducerConfig
 from gantrymq.errors import MQClientError
 from gantrymq.model.texts import count_text, span_text

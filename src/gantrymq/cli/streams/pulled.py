@@ -13,8 +13,8 @@ from gantrymq.cli.streams.messages_in import QueueNumber
 from gantrymq.cli.streams.positions import Kind, Position, Span
 from gantrymq.cli.streams.sources import Arrived, Filter
 from gantrymq.cli.terminal import warn
-from gantrymq.client.pull_client import PullClient
-from gantrymq.client.records import decode_records
+from gantrymq.client.pull.pull_client import PullClient
+from gantrymq.client.requests.records import decode_records
 from gantrymq.errors import MQClientError
 from gantrymq.model.message_queue import MessageQueue
 

@@ -17,8 +17,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from gantrymq.cli.streams.messages_in import Given, QueueNumber, Unusable
-from gantrymq.client.producer import Producer
-from gantrymq.client.send_result import SendResult, SendStatus
+from gantrymq.client.producer.producer import Producer
+from gantrymq.client.requests.send_result import SendResult, SendStatus
 from gantrymq.errors import GantrymqError, MQBrokerError, MQClientError
 from gantrymq.model.message import PROPERTY_DELAY, TIMER_PROPERTIES, Message
 from gantrymq.model.message_queue import MessageQueue

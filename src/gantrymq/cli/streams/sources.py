@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from gantrymq.client.consumer.subscription import SQL92, TAG, subscription
+from gantrymq.client.requests.subscription import SQL92, TAG, subscription
 from gantrymq.model.message import StoredMessage
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from gantrymq.client import calls
 from gantrymq.client.arguments import checks_arguments, text
-from gantrymq.client.blocking import BlockingClient
-from gantrymq.client.calls import Call, accepted, body_of
+from gantrymq.client.connection.blocking_client import BlockingClient
 from gantrymq.client.namespace import RETRY_PREFIX, without_namespace, wrap_namespace
-from gantrymq.client.routes import TopicRoute
+from gantrymq.client.requests import calls
+from gantrymq.client.requests.calls import Call, accepted, body_of
+from gantrymq.client.requests.routes import TopicRoute
 from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.errors import GantrymqError, MQBrokerError, MQClientError, NoRouteError

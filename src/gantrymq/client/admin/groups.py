@@ -9,12 +9,12 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from gantrymq.client import calls
 from gantrymq.client.admin.base import AdminBase, order, question
 from gantrymq.client.arguments import checks_arguments, text
-from gantrymq.client.calls import Call, body_of
-from gantrymq.client.consumer.group_calls import query_offset, update_offset
-from gantrymq.client.routes import TopicRoute
+from gantrymq.client.requests import calls
+from gantrymq.client.requests.calls import Call, body_of
+from gantrymq.client.requests.group_calls import query_offset, update_offset
+from gantrymq.client.requests.routes import TopicRoute
 from gantrymq.errors import MQBrokerError, MQClientError, NoRouteError, RemotingError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import (

@@ -5,13 +5,13 @@ Source: MQAdminImpl.queryMessage, viewMessage; DefaultMQAdminExtImpl.
 
 from __future__ import annotations
 
-from gantrymq.client import calls
 from gantrymq.client.admin.base import AdminBase, question
 from gantrymq.client.arguments import checks_arguments, text
-from gantrymq.client.calls import Call, PullResult, PullStatus, body_of
-from gantrymq.client.consumer.received import ReceivedMessage, received
 from gantrymq.client.namespace import without_namespace
-from gantrymq.client.records import decode_records
+from gantrymq.client.requests import calls
+from gantrymq.client.requests.calls import Call, PullResult, PullStatus, body_of
+from gantrymq.client.requests.received import ReceivedMessage, received
+from gantrymq.client.requests.records import decode_records
 from gantrymq.errors import MQBrokerError, MQClientError
 from gantrymq.model.message import PROPERTY_REAL_TOPIC, PROPERTY_RETRY_TOPIC, parse_message_id
 from gantrymq.model.message_queue import MessageQueue

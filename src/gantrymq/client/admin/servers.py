@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from gantrymq.client.admin.base import AdminBase, order, question
 from gantrymq.client.arguments import checks_arguments
-from gantrymq.client.calls import Call, body_of, success
+from gantrymq.client.requests.calls import Call, body_of, success
 from gantrymq.config.properties import parse_properties
 from gantrymq.errors import MQBrokerError, MQClientError
 from gantrymq.model.java import decode_utf8, encode_utf8

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gantrymq.client import calls
 from gantrymq.client.admin.base import AdminBase, order, question
 from gantrymq.client.arguments import checks_arguments, text
+from gantrymq.client.requests import calls
 from gantrymq.errors import MQClientError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.group import GroupList

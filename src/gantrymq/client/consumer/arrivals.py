@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
-from gantrymq.client.consumer.pop_calls import PopTarget
+from gantrymq.client.requests.pop_calls import PopTarget
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 

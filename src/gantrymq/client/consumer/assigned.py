@@ -11,15 +11,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
 
-from gantrymq.client import calls
-from gantrymq.client.background import BackgroundTasks
-from gantrymq.client.consumer.group_calls import lock_batch, unlock_batch
 from gantrymq.client.consumer.member import Division, GroupMember
 from gantrymq.client.consumer.offsets import OffsetStore
 from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.consumer.settings import ConsumeFromWhere
-from gantrymq.client.logged_once import LoggedOnce
 from gantrymq.client.namespace import RETRY_PREFIX
+from gantrymq.client.requests import calls
+from gantrymq.client.requests.group_calls import lock_batch, unlock_batch
+from gantrymq.client.runtime.background import BackgroundTasks
+from gantrymq.client.runtime.logged_once import LoggedOnce
 from gantrymq.clock import monotonic_ms
 from gantrymq.errors import GantrymqError
 from gantrymq.logs import get_logger

@@ -17,26 +17,26 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, Unpack
 
-from gantrymq.client import calls
 from gantrymq.client.arguments import callback, checked_by, checks_arguments
-from gantrymq.client.async_producer import tracing_of
-from gantrymq.client.background import BackgroundTasks, OnceTask, wait_or_timeout
 from gantrymq.client.consumer.assigned import AssignedQueues
 from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests, running_info
-from gantrymq.client.consumer.group_calls import GroupPull
 from gantrymq.client.consumer.listeners import MessageQueueListener
 from gantrymq.client.consumer.member import Division, GroupMember
 from gantrymq.client.consumer.offsets import offset_store
 from gantrymq.client.consumer.process_queue import FlowLimits, ProcessQueue
 from gantrymq.client.consumer.pulling import Puller, PullOwner
 from gantrymq.client.consumer.rebalance import QueueWatch, Rebalancing, TopicMessageQueueChangeListener
-from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.settings import LitePullConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
-from gantrymq.client.consumer.subscription import TAG, subscription
 from gantrymq.client.hooks import ConsumeHooks
 from gantrymq.client.keywords import LitePullConsumerSettings
 from gantrymq.client.namespace import without_namespace, wrap_namespace
+from gantrymq.client.producer.async_producer import tracing_of
+from gantrymq.client.requests import calls
+from gantrymq.client.requests.group_calls import GroupPull
+from gantrymq.client.requests.received import ReceivedMessage
+from gantrymq.client.requests.subscription import TAG, subscription
+from gantrymq.client.runtime.background import BackgroundTasks, OnceTask, wait_or_timeout
 from gantrymq.client.trace import with_trace
 from gantrymq.clock import Clock, SystemClock, monotonic_ms
 from gantrymq.errors import AlreadyStartedError, MQClientError

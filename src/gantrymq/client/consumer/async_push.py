@@ -17,31 +17,31 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from gantrymq.client.arguments import callback, checked_by, checks_arguments
-from gantrymq.client.async_producer import tracing_of
-from gantrymq.client.background import BackgroundTasks, OnceTask
 from gantrymq.client.consumer.assigned import LOCK_INTERVAL_SECONDS, AssignedQueues, QueueLocks
 from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests, running_info
 from gantrymq.client.consumer.concurrent import ConcurrentConsumption
 from gantrymq.client.consumer.consumption import ConsumeContext, Consumption
-from gantrymq.client.consumer.group_calls import GroupPull
 from gantrymq.client.consumer.listeners import ConcurrentListener, MessageQueueListener, OrderlyListener
 from gantrymq.client.consumer.member import Division, GroupMember
 from gantrymq.client.consumer.offsets import offset_store
 from gantrymq.client.consumer.orderly import WITHOUT_END, OrderlyConsumption
-from gantrymq.client.consumer.pop_calls import INIT_MAX, INIT_MIN, GroupPop
 from gantrymq.client.consumer.pop_push import PopQueues
 from gantrymq.client.consumer.popping import Popper
 from gantrymq.client.consumer.process_queue import FlowLimits, ProcessQueue
 from gantrymq.client.consumer.pulling import Puller, PullOwner
 from gantrymq.client.consumer.rebalance import Rebalancing
-from gantrymq.client.consumer.received import ReceivedMessage, restore_topic
 from gantrymq.client.consumer.send_back import SendBack
 from gantrymq.client.consumer.settings import ConsumeFromWhere, PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
-from gantrymq.client.consumer.subscription import TAG
 from gantrymq.client.hooks import ConsumeHooks
 from gantrymq.client.keywords import PushConsumerSettings
 from gantrymq.client.namespace import without_namespace
+from gantrymq.client.producer.async_producer import tracing_of
+from gantrymq.client.requests.group_calls import GroupPull
+from gantrymq.client.requests.pop_calls import INIT_MAX, INIT_MIN, GroupPop
+from gantrymq.client.requests.received import ReceivedMessage, restore_topic
+from gantrymq.client.requests.subscription import TAG
+from gantrymq.client.runtime.background import BackgroundTasks, OnceTask
 from gantrymq.client.trace import with_trace
 from gantrymq.clock import Clock, SystemClock, monotonic_ms
 from gantrymq.errors import AlreadyStartedError, MQClientError

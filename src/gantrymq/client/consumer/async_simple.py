@@ -22,20 +22,20 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from gantrymq.client.arguments import checks_arguments, number
-from gantrymq.client.async_producer import tracing_of
-from gantrymq.client.background import BackgroundTasks, OnceTask
 from gantrymq.client.consumer.arrivals import Arrivals
 from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests, running_properties
 from gantrymq.client.consumer.group_client import GroupClient
-from gantrymq.client.consumer.pop_calls import INIT_MAX, INIT_MIN, MOST_POPPED, GroupPop, PopTarget
 from gantrymq.client.consumer.popping import HELD_MS, Popper
-from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.settings import MOST_INVISIBLE_MS, ConsumeFromWhere, SimpleConsumerConfig
-from gantrymq.client.consumer.subscription import TAG
 from gantrymq.client.hooks import ConsumeHooks
 from gantrymq.client.keywords import SimpleConsumerSettings
-from gantrymq.client.logged_once import LoggedOnce
 from gantrymq.client.namespace import wrap_namespace
+from gantrymq.client.producer.async_producer import tracing_of
+from gantrymq.client.requests.pop_calls import INIT_MAX, INIT_MIN, MOST_POPPED, GroupPop, PopTarget
+from gantrymq.client.requests.received import ReceivedMessage
+from gantrymq.client.requests.subscription import TAG
+from gantrymq.client.runtime.background import BackgroundTasks, OnceTask
+from gantrymq.client.runtime.logged_once import LoggedOnce
 from gantrymq.client.trace import with_trace
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.errors import (

@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 
-from gantrymq.client.calls import PullResult, PullStatus
 from gantrymq.client.consumer.group_client import GroupClient
 from gantrymq.client.consumer.member import GroupMember
 from gantrymq.client.consumer.offsets import OffsetStore
 from gantrymq.client.consumer.process_queue import ProcessQueue
-from gantrymq.client.consumer.received import ReceivedMessage, received
 from gantrymq.client.consumer.statistics import ConsumerStatistics
-from gantrymq.client.records import decode_records
+from gantrymq.client.requests.calls import PullResult, PullStatus
+from gantrymq.client.requests.received import ReceivedMessage, received
+from gantrymq.client.requests.records import decode_records
 from gantrymq.clock import monotonic_ms
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue

@@ -20,8 +20,8 @@ from gantrymq.client.consumer.listeners import (
     ConsumeConcurrentlyStatus,
 )
 from gantrymq.client.consumer.process_queue import ProcessQueue
-from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.send_back import FIRST_DELAY_LEVEL
+from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.clock import monotonic_ms
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Protocol
 
-from gantrymq.client.background import BackgroundTasks
 from gantrymq.client.consumer.listeners import C, Listener, Listening, S, listening
 from gantrymq.client.consumer.member import GroupMember
 from gantrymq.client.consumer.offsets import OffsetStore
 from gantrymq.client.consumer.process_queue import ProcessQueue
-from gantrymq.client.consumer.received import ReceivedMessage, restore_topic
 from gantrymq.client.consumer.send_back import SendBack
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.hooks import ConsumeHooks
+from gantrymq.client.requests.received import ReceivedMessage, restore_topic
+from gantrymq.client.runtime.background import BackgroundTasks
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.logs import get_logger
 from gantrymq.remoting.bodies.client import ConsumeMessageDirectlyResult

@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from gantrymq.client.async_client import AsyncClient
-from gantrymq.client.calls import Call, topic_route
-from gantrymq.client.consumer.group_calls import check_client
+from gantrymq.client.connection.async_client import AsyncClient
+from gantrymq.client.connection.heartbeats import Heartbeats
 from gantrymq.client.consumer.settings import GroupConfig, MessageModel
-from gantrymq.client.consumer.subscription import TAG, subscription
-from gantrymq.client.heartbeats import Heartbeats
 from gantrymq.client.namespace import without_namespace, wrap_namespace
-from gantrymq.client.routes import TopicRoute
+from gantrymq.client.requests.calls import Call, topic_route
+from gantrymq.client.requests.group_calls import check_client
+from gantrymq.client.requests.routes import TopicRoute
+from gantrymq.client.requests.subscription import TAG, subscription
 from gantrymq.clock import Clock
 from gantrymq.errors import MQClientError, RemotingConnectError
 from gantrymq.model.message_queue import MessageQueue

@@ -17,11 +17,11 @@ from typing import Self, Unpack
 from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
 from gantrymq.client.consumer.listeners import MessageQueueListener
 from gantrymq.client.consumer.rebalance import TopicMessageQueueChangeListener
-from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.settings import LitePullConsumerConfig
-from gantrymq.client.consumer.subscription import TAG
 from gantrymq.client.keywords import LitePullConsumerSettings
-from gantrymq.client.loop_thread import LoopThread, close_when_dropped
+from gantrymq.client.requests.received import ReceivedMessage
+from gantrymq.client.requests.subscription import TAG
+from gantrymq.client.runtime.loop_thread import LoopThread, close_when_dropped
 from gantrymq.errors import AlreadyStartedError
 from gantrymq.model.message_queue import MessageQueue
 

@@ -9,11 +9,11 @@ import random
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gantrymq.client.calls import Call
-from gantrymq.client.consumer.group_calls import consumer_ids, query_assignment
 from gantrymq.client.consumer.group_client import GroupClient
 from gantrymq.client.consumer.settings import ConsumerConfig, MessageModel
 from gantrymq.client.namespace import RETRY_PREFIX, wrap_namespace
+from gantrymq.client.requests.calls import Call
+from gantrymq.client.requests.group_calls import consumer_ids, query_assignment
 from gantrymq.clock import Clock
 from gantrymq.errors import MQBrokerError, MQClientError, RemotingError
 from gantrymq.model.message_queue import MessageQueue

@@ -16,9 +16,9 @@ from typing import Annotated, Protocol, TypeVar
 
 from msgspec import Meta, field
 
-from gantrymq.client.consumer.group_calls import query_offset, update_offset
 from gantrymq.client.consumer.member import GroupMember
-from gantrymq.client.logged_once import LoggedOnce
+from gantrymq.client.requests.group_calls import query_offset, update_offset
+from gantrymq.client.runtime.logged_once import LoggedOnce
 from gantrymq.errors import GantrymqError, MQClientError, RemotingCommandError
 from gantrymq.logs import get_logger
 from gantrymq.model.java import LONG_MAX

@@ -17,7 +17,7 @@ from gantrymq.client.consumer.consumption import (
 )
 from gantrymq.client.consumer.listeners import ConsumeOrderlyContext, ConsumeOrderlyStatus, OrderlyListener
 from gantrymq.client.consumer.process_queue import ProcessQueue
-from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.clock import monotonic_ms
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue

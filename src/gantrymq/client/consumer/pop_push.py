@@ -14,15 +14,15 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from functools import partial
 
-from gantrymq.client.background import BackgroundTasks
 from gantrymq.client.consumer.arrivals import Arrivals
 from gantrymq.client.consumer.concurrent import ConcurrentConsumption
-from gantrymq.client.consumer.pop_calls import PopTarget
 from gantrymq.client.consumer.popping import HELD_MS, Popper
 from gantrymq.client.consumer.pulling import FLOW_CONTROL_SECONDS
-from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.consumer.settings import PushConsumerConfig
-from gantrymq.client.logged_once import LoggedOnce
+from gantrymq.client.requests.pop_calls import PopTarget
+from gantrymq.client.requests.received import ReceivedMessage
+from gantrymq.client.runtime.background import BackgroundTasks
+from gantrymq.client.runtime.logged_once import LoggedOnce
 from gantrymq.errors import GantrymqError
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue

@@ -14,14 +14,14 @@ import secrets
 from contextlib import suppress
 from typing import TypeVar
 
-from gantrymq.client.background import BackgroundTasks
-from gantrymq.client.calls import Call
-from gantrymq.client.consumer import pop_calls
-from gantrymq.client.consumer.group_calls import send_message_back
 from gantrymq.client.consumer.group_client import REQUEST_TIMEOUT_MS, GroupClient
-from gantrymq.client.consumer.pop_calls import GroupPop, PopTarget
-from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.namespace import without_namespace, wrap_namespace
+from gantrymq.client.requests import pop_calls
+from gantrymq.client.requests.calls import Call
+from gantrymq.client.requests.group_calls import send_message_back
+from gantrymq.client.requests.pop_calls import GroupPop, PopTarget
+from gantrymq.client.requests.received import ReceivedMessage
+from gantrymq.client.runtime.background import BackgroundTasks
 from gantrymq.errors import GantrymqError, MQBrokerError, MQClientError, NoRouteError, RemotingConnectError
 from gantrymq.logs import get_logger
 from gantrymq.model.receipt_handle import ReceiptHandle, parse_receipt_handle

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ProcessQueueInfo
 

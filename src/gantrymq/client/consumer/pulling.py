@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from gantrymq.client import calls
-from gantrymq.client.calls import PullResult, PullStatus
-from gantrymq.client.consumer.group_calls import GroupPull, group_pull
 from gantrymq.client.consumer.member import GroupMember
 from gantrymq.client.consumer.process_queue import ProcessQueue
-from gantrymq.client.consumer.received import ReceivedMessage, pulled_messages
-from gantrymq.client.logged_once import LoggedOnce
+from gantrymq.client.requests import calls
+from gantrymq.client.requests.calls import PullResult, PullStatus
+from gantrymq.client.requests.group_calls import GroupPull, group_pull
+from gantrymq.client.requests.received import ReceivedMessage, pulled_messages
+from gantrymq.client.runtime.logged_once import LoggedOnce
 from gantrymq.clock import monotonic_ms
 from gantrymq.errors import GantrymqError, MQBrokerError, RemotingConnectError
 from gantrymq.logs import get_logger

@@ -17,9 +17,9 @@ from typing import Self, Unpack
 from gantrymq.client.consumer.async_push import AsyncPushConsumer
 from gantrymq.client.consumer.listeners import ConcurrentListener, MessageQueueListener, OrderlyListener
 from gantrymq.client.consumer.settings import PushConsumerConfig
-from gantrymq.client.consumer.subscription import TAG
 from gantrymq.client.keywords import PushConsumerSettings
-from gantrymq.client.loop_thread import LoopThread, close_when_dropped
+from gantrymq.client.requests.subscription import TAG
+from gantrymq.client.runtime.loop_thread import LoopThread, close_when_dropped
 from gantrymq.errors import MQClientError
 from gantrymq.model.message_queue import MessageQueue
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 
-from gantrymq.client.background import wait_or_timeout
 from gantrymq.client.consumer.member import Division, GroupMember
-from gantrymq.client.logged_once import LoggedOnce
 from gantrymq.client.namespace import RETRY_PREFIX
+from gantrymq.client.runtime.background import wait_or_timeout
+from gantrymq.client.runtime.logged_once import LoggedOnce
 from gantrymq.errors import GantrymqError
 from gantrymq.logs import get_logger
 from gantrymq.model.message_queue import MessageQueue

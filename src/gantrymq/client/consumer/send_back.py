@@ -6,12 +6,12 @@ ConsumeMessageOrderlyService.sendMessageBack.
 
 from __future__ import annotations
 
-from gantrymq.client.async_producer import AsyncProducer, inner_producer
-from gantrymq.client.consumer.group_calls import send_message_back
 from gantrymq.client.consumer.group_client import REQUEST_TIMEOUT_MS
 from gantrymq.client.consumer.member import GroupMember
-from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.namespace import wrap_namespace
+from gantrymq.client.producer.async_producer import AsyncProducer, inner_producer
+from gantrymq.client.requests.group_calls import send_message_back
+from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.errors import GantrymqError, MQClientError
 from gantrymq.logs import get_logger
 from gantrymq.model.message import (

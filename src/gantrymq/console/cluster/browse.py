@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gantrymq.client.calls import PullStatus
-from gantrymq.client.consumer.subscription import subscription
-from gantrymq.client.records import decode_records
+from gantrymq.client.requests.calls import PullStatus
+from gantrymq.client.requests.records import decode_records
+from gantrymq.client.requests.subscription import subscription
 from gantrymq.console.body_view import beginning
 from gantrymq.console.cluster.source import ClusterSession
 from gantrymq.errors import MQClientError, RemotingError

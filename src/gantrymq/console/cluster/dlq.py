@@ -19,8 +19,8 @@ from starlette.routing import Route
 
 from gantrymq.broker.names import DLQ_PREFIX, dlq_topic, retry_topic
 from gantrymq.client.admin.dead_letters import copy_to_send
-from gantrymq.client.consumer.received import ReceivedMessage
-from gantrymq.client.producer import Producer
+from gantrymq.client.producer.producer import Producer
+from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.client.settings import ClientConfig, ProducerConfig
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.console.cluster.browse import Found, newest

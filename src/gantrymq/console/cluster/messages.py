@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gantrymq.client.admin.messages import FOREVER_MS
-from gantrymq.client.consumer.received import ReceivedMessage
-from gantrymq.client.routes import TopicRoute
+from gantrymq.client.requests.received import ReceivedMessage
+from gantrymq.client.requests.routes import TopicRoute
 from gantrymq.console.body_view import VIEWS, body_view
 from gantrymq.console.cluster.browse import Found, newest, row_of
 from gantrymq.console.cluster.source import ClusterSession, ClusterSource

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from gantrymq.client.admin.admin_client import AdminClient
-from gantrymq.client.pull_client import PullClient
+from gantrymq.client.pull.pull_client import PullClient
 from gantrymq.client.settings import ClientConfig
 from gantrymq.console.failures import failure_text
 from gantrymq.console.view import View

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
-from gantrymq.client.calls import cluster_info, topic_route
-from gantrymq.client.records import decode_records
+from gantrymq.client.requests.calls import cluster_info, topic_route
+from gantrymq.client.requests.records import decode_records
 from gantrymq.errors import GantrymqError, MQBrokerError, RemotingConnectError, RemotingError
 from gantrymq.grpc.brokers.interface import FromBroker, TopicRoute
 from gantrymq.grpc.protocol.caller import Caller

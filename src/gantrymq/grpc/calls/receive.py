@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from gantrymq.client.consumer.pop_calls import INIT_MAX, MOST_POPPED, PopResult, PopTarget, popped_messages
-from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.requests.pop_calls import INIT_MAX, MOST_POPPED, PopResult, PopTarget, popped_messages
+from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.clock import Clock
 from gantrymq.errors import GantrymqError
 from gantrymq.grpc import limits

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from itertools import count
 from typing import Any
 
-from gantrymq.client.records import decode_records
+from gantrymq.client.requests.records import decode_records
 from gantrymq.clock import Clock
 from gantrymq.errors import RemotingConnectError
 from gantrymq.grpc import limits

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
-from gantrymq.client.records import decode_records
+from gantrymq.client.requests.records import decode_records
 from gantrymq.clock import Clock
 from gantrymq.grpc import limits
 from gantrymq.grpc.brokers.interface import Brokers, ask

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from gantrymq.client.consumer.subscription import SQL92, TAG, subscription
+from gantrymq.client.requests.subscription import SQL92, TAG, subscription
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.errors import MQClientError
 from gantrymq.grpc import limits

@@ -13,9 +13,9 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
 
-from gantrymq.client.calls import PullStatus
-from gantrymq.client.pull_client import PullClient, pause_ms
-from gantrymq.client.records import decode_records
+from gantrymq.client.pull.pull_client import PullClient, pause_ms
+from gantrymq.client.requests.calls import PullStatus
+from gantrymq.client.requests.records import decode_records
 from gantrymq.errors import ConfigError, NoRouteError, RemotingError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.spark.cluster import ATTEMPTS, client_config

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gantrymq.client.calls import SUBSCRIBE_ALL, PullStatus
-from gantrymq.client.pull_client import PullClient
-from gantrymq.client.records import decode_records
-from gantrymq.client.segments import PulledRecords
+from gantrymq.client.pull.pull_client import PullClient
+from gantrymq.client.pull.segments import PulledRecords
+from gantrymq.client.requests.calls import SUBSCRIBE_ALL, PullStatus
+from gantrymq.client.requests.records import decode_records
 from gantrymq.errors import CorruptRecordError, GantrymqError, MQBrokerError, NoRouteError, RemotingError, StoreError
 from gantrymq.kernels import codes
 from gantrymq.kernels.api import scan

@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from gantrymq.client.async_producer import RETRY_RESPONSE_CODES, AsyncProducer
-from gantrymq.client.outgoing import prepare
-from gantrymq.client.send_result import SendResult, SendStatus
+from gantrymq.client.producer.async_producer import RETRY_RESPONSE_CODES, AsyncProducer
+from gantrymq.client.producer.outgoing import prepare
+from gantrymq.client.requests.send_result import SendResult, SendStatus
 from gantrymq.client.settings import ProducerConfig
 from gantrymq.errors import ConfigError, MQBrokerError, MQClientError, RemotingError
 from gantrymq.model.java import INT_MAX, string_hash

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 
-from gantrymq.client.calls import PullResult
 from gantrymq.client.namespace import without_namespace
-from gantrymq.client.records import decode_records
+from gantrymq.client.requests.calls import PullResult
+from gantrymq.client.requests.records import decode_records
 from gantrymq.model.message import PROPERTY_RETRY_TOPIC, PROPERTY_UNIQ_KEY, StoredMessage, message_id
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import SubscriptionData

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from weakref import finalize
 
-from gantrymq.client.own_process import OwnProcess
+from gantrymq.client.runtime.own_process import OwnProcess
 from gantrymq.errors import MQClientError
 from gantrymq.logs import get_logger
 

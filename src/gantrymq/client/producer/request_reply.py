@@ -14,9 +14,9 @@ import uuid
 from dataclasses import replace
 from typing import cast
 
-from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.namespace import without_namespace
-from gantrymq.client.records import or_as_stored
+from gantrymq.client.requests.received import ReceivedMessage
+from gantrymq.client.requests.records import or_as_stored
 from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import Clock
 from gantrymq.errors import MQClientError

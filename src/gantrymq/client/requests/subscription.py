@@ -5,7 +5,7 @@ Source: FilterAPI, ExpressionType, SubscriptionData.
 
 from __future__ import annotations
 
-from gantrymq.client.calls import SUBSCRIBE_ALL
+from gantrymq.client.requests.calls import SUBSCRIBE_ALL
 from gantrymq.errors import MQClientError
 from gantrymq.model.message import tag_code
 from gantrymq.remoting.bodies.client import SubscriptionData

@@ -17,15 +17,15 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
-from gantrymq.client import calls
 from gantrymq.client.arguments import checks_arguments, number, text
-from gantrymq.client.blocking import BlockingClient
-from gantrymq.client.calls import SUBSCRIBE_ALL, TOOLS_CONSUMER_GROUP, Call, PullResult
-from gantrymq.client.consumer.subscription import TAG
+from gantrymq.client.connection.blocking_client import BlockingClient
 from gantrymq.client.keywords import ClientSettings
 from gantrymq.client.namespace import without_namespace, wrap_namespace
-from gantrymq.client.routes import TopicRoute
-from gantrymq.client.segments import PulledRecords, Segment, SegmentedRange
+from gantrymq.client.pull.segments import PulledRecords, Segment, SegmentedRange
+from gantrymq.client.requests import calls
+from gantrymq.client.requests.calls import SUBSCRIBE_ALL, TOOLS_CONSUMER_GROUP, Call, PullResult
+from gantrymq.client.requests.routes import TopicRoute
+from gantrymq.client.requests.subscription import TAG
 from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import Clock
 from gantrymq.errors import ConfigError, NoRouteError, RemotingError

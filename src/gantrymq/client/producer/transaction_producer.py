@@ -12,23 +12,23 @@ from collections.abc import Callable, Iterable
 from typing import Unpack
 
 from gantrymq.client.keywords import ProducerSettings
-from gantrymq.client.producer import Producer
-from gantrymq.client.send_result import LocalTransactionState, SendStatus, TransactionSendResult
-from gantrymq.client.settings import ProducerConfig
-from gantrymq.client.transactions import (
+from gantrymq.client.producer.async_transaction_producer import (
     AsyncTransactionProducer,
     CheckTransaction,
     check_callable,
     state_of,
 )
+from gantrymq.client.producer.producer import Producer
+from gantrymq.client.requests.send_result import LocalTransactionState, SendStatus, TransactionSendResult
+from gantrymq.client.settings import ProducerConfig
 from gantrymq.model.message import Message
 
 
 class TransactionProducer(Producer):
     """A producer that also sends in transactions, and answers the brokers' checks with ``check``.
 
-    See :class:`gantrymq.client.transactions.AsyncTransactionProducer`. ``check`` runs in a thread of its own, or on the
-    producer's event loop if it is a coroutine function. Thread rule: any thread.
+    See :class:`AsyncTransactionProducer`. ``check`` runs in a thread of its own, or on the producer's event loop if it
+    is a coroutine function. Thread rule: any thread.
     """
 
     _producer: AsyncTransactionProducer

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, TypeVar
 
-from gantrymq.client.calls import Call
-from gantrymq.client.own_process import OwnProcess
+from gantrymq.client.requests.calls import Call
+from gantrymq.client.runtime.own_process import OwnProcess
 from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.errors import (

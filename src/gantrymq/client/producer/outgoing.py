@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from gantrymq.client.compression import compress
 from gantrymq.client.hooks import SendMessageContext
 from gantrymq.client.namespace import RETRY_PREFIX, wrap_namespace
+from gantrymq.client.producer.compression import compress
 from gantrymq.client.settings import ProducerConfig
 from gantrymq.errors import MQClientError
 from gantrymq.format.properties import encode_properties

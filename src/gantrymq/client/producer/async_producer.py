@@ -17,23 +17,23 @@ from typing import Self, Unpack, cast
 from weakref import finalize
 
 from gantrymq.client.arguments import checked, is_queue
-from gantrymq.client.async_client import AsyncClient
-from gantrymq.client.background import OnceTask
-from gantrymq.client.calls import Call, recall_message
-from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.connection.async_client import AsyncClient
+from gantrymq.client.connection.heartbeats import Heartbeats
 from gantrymq.client.consumer.settings import GroupConfig
-from gantrymq.client.fault import MQFaultStrategy
-from gantrymq.client.heartbeats import Heartbeats
 from gantrymq.client.hooks import SendHooks
 from gantrymq.client.keywords import ProducerSettings
-from gantrymq.client.loop_thread import end_when_dropped
 from gantrymq.client.namespace import DLQ_PREFIX, RETRY_PREFIX, wrap_namespace
-from gantrymq.client.outgoing import OutgoingMessage, check_batch, check_message, prepare, prepare_batch
-from gantrymq.client.publish_routes import PublishRoutes
-from gantrymq.client.request_reply import PendingReplies, create_reply_message, reply_topic
-from gantrymq.client.routes import TopicRoute
-from gantrymq.client.send_result import DEFAULT_REGION, SendResult, SendStatus, read_send_result
-from gantrymq.client.send_window import SendWindow
+from gantrymq.client.producer.fault import MQFaultStrategy
+from gantrymq.client.producer.outgoing import OutgoingMessage, check_batch, check_message, prepare, prepare_batch
+from gantrymq.client.producer.publish_routes import PublishRoutes
+from gantrymq.client.producer.request_reply import PendingReplies, create_reply_message, reply_topic
+from gantrymq.client.producer.send_window import SendWindow
+from gantrymq.client.requests.calls import Call, recall_message
+from gantrymq.client.requests.received import ReceivedMessage
+from gantrymq.client.requests.routes import TopicRoute
+from gantrymq.client.requests.send_result import DEFAULT_REGION, SendResult, SendStatus, read_send_result
+from gantrymq.client.runtime.background import OnceTask
+from gantrymq.client.runtime.loop_thread import end_when_dropped
 from gantrymq.client.settings import ClientConfig, ProducerConfig, trace_topic
 from gantrymq.client.trace import GROUP_PREFIX, SEND_TIMEOUT_MS, TraceDispatcher, TraceHook, Tracing, with_trace
 from gantrymq.client.unique_id import UniqueIds

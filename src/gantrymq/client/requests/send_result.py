@@ -9,7 +9,7 @@ from typing import Self
 
 from msgspec import field
 
-from gantrymq.client.calls import refusal
+from gantrymq.client.requests.calls import refusal
 from gantrymq.model.message import PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.codes import ResponseCode

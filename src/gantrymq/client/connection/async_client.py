@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from gantrymq.client.calls import Call
-from gantrymq.client.own_process import OwnLoop
+from gantrymq.client.requests.calls import Call
+from gantrymq.client.runtime.own_process import OwnLoop
 from gantrymq.client.settings import ClientConfig
 from gantrymq.errors import RemotingConnectError, RemotingError
 from gantrymq.remoting.command import RemotingCommand

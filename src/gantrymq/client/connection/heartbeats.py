@@ -10,9 +10,9 @@ import os
 import secrets
 from collections.abc import Callable
 
-from gantrymq.client.async_client import AsyncClient
-from gantrymq.client.background import BackgroundTasks
-from gantrymq.client.calls import Call, accepted
+from gantrymq.client.connection.async_client import AsyncClient
+from gantrymq.client.requests.calls import Call, accepted
+from gantrymq.client.runtime.background import BackgroundTasks
 from gantrymq.client.unique_id import local_ip
 from gantrymq.errors import GantrymqError
 from gantrymq.logs import get_logger

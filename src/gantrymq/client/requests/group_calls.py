@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from gantrymq.client.calls import Call, PullResult, accepted, read_pull, success
-from gantrymq.client.consumer.received import ReceivedMessage
+from gantrymq.client.requests.calls import Call, PullResult, accepted, read_pull, success
+from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import (
     CheckClientRequestBody,

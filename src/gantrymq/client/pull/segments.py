@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gantrymq.client.calls import PullResult, PullStatus
+from gantrymq.client.requests.calls import PullResult, PullStatus
 from gantrymq.errors import RemotingCommandError
 from gantrymq.format.record import MIN_RECORD_SIZE, QUEUE_OFFSET_AT
 

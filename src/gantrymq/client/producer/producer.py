@@ -14,20 +14,20 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from gantrymq.client.arguments import checked
-from gantrymq.client.async_producer import AsyncProducer, QueueSelector, check_way, still_under_way
-from gantrymq.client.consumer.received import ReceivedMessage
 from gantrymq.client.keywords import ProducerSettings
-from gantrymq.client.loop_thread import LoopThread, close_when_dropped
-from gantrymq.client.outgoing import OutgoingMessage
-from gantrymq.client.send_result import SendResult
-from gantrymq.client.send_window import BlockingSendWindow
+from gantrymq.client.producer.async_producer import AsyncProducer, QueueSelector, check_way, still_under_way
+from gantrymq.client.producer.outgoing import OutgoingMessage
+from gantrymq.client.producer.send_window import BlockingSendWindow
+from gantrymq.client.requests.received import ReceivedMessage
+from gantrymq.client.requests.send_result import SendResult
+from gantrymq.client.runtime.loop_thread import LoopThread, close_when_dropped
 from gantrymq.client.settings import ProducerConfig
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.message_queue import MessageQueue
 
 
 class Producer:
-    """Sends messages; see :class:`gantrymq.client.async_producer.AsyncProducer` for what it raises.
+    """Sends messages; see :class:`gantrymq.client.producer.async_producer.AsyncProducer` for what it raises.
 
     ``name_servers`` is the list of name servers, with fields of :class:`gantrymq.client.settings.ProducerConfig` as
     ``settings``, or a ProducerConfig. Thread rule: any thread.

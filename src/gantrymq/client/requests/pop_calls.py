@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from gantrymq.client.calls import Call, PullResult, PullStatus, accepted, refusal, success
-from gantrymq.client.consumer.received import ReceivedMessage, received
-from gantrymq.client.records import decode_records
+from gantrymq.client.requests.calls import Call, PullResult, PullStatus, accepted, refusal, success
+from gantrymq.client.requests.received import ReceivedMessage, received
+from gantrymq.client.requests.records import decode_records
 from gantrymq.errors import RemotingCommandError
 from gantrymq.model.message import PROPERTY_POP_CK
 from gantrymq.model.message_queue import MessageQueue

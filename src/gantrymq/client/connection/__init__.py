@@ -1,0 +1,1 @@
+"""Requests over asyncio and over plain sockets, and the heartbeats that register a client."""

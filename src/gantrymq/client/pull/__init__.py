@@ -1,0 +1,1 @@
+"""Reading topics without a consumer group."""
