@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     )
     from gantrymq.client.consumer.allocation import AllocateMessageQueueStrategy as AllocateMessageQueueStrategy
     from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer as AsyncLitePullConsumer
-    from gantrymq.client.consumer.async_push import AsyncPushConsumer as AsyncPushConsumer
     from gantrymq.client.consumer.async_simple import AsyncSimpleConsumer as AsyncSimpleConsumer
     from gantrymq.client.consumer.listeners import ConsumeConcurrentlyContext as ConsumeConcurrentlyContext
     from gantrymq.client.consumer.listeners import ConsumeConcurrentlyStatus as ConsumeConcurrentlyStatus
     from gantrymq.client.consumer.listeners import ConsumeOrderlyContext as ConsumeOrderlyContext
     from gantrymq.client.consumer.listeners import ConsumeOrderlyStatus as ConsumeOrderlyStatus
     from gantrymq.client.consumer.lite_pull import LitePullConsumer as LitePullConsumer
-    from gantrymq.client.consumer.push import PushConsumer as PushConsumer
+    from gantrymq.client.consumer.push.async_push import AsyncPushConsumer as AsyncPushConsumer
+    from gantrymq.client.consumer.push.push import PushConsumer as PushConsumer
     from gantrymq.client.consumer.settings import ConsumeFromWhere as ConsumeFromWhere
     from gantrymq.client.consumer.settings import LitePullConsumerConfig as LitePullConsumerConfig
     from gantrymq.client.consumer.settings import MessageModel as MessageModel
@@ -159,7 +159,6 @@ _PUBLIC = {
         "AllocateMessageQueueStrategy",
     ),
     "gantrymq.client.consumer.async_lite_pull": ("AsyncLitePullConsumer",),
-    "gantrymq.client.consumer.async_push": ("AsyncPushConsumer",),
     "gantrymq.client.consumer.async_simple": ("AsyncSimpleConsumer",),
     "gantrymq.client.consumer.listeners": (
         "ConsumeConcurrentlyContext",
@@ -168,7 +167,8 @@ _PUBLIC = {
         "ConsumeOrderlyStatus",
     ),
     "gantrymq.client.consumer.lite_pull": ("LitePullConsumer",),
-    "gantrymq.client.consumer.push": ("PushConsumer",),
+    "gantrymq.client.consumer.push.async_push": ("AsyncPushConsumer",),
+    "gantrymq.client.consumer.push.push": ("PushConsumer",),
     "gantrymq.client.consumer.settings": (
         "ConsumeFromWhere",
         "LitePullConsumerConfig",

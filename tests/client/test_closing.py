@@ -23,7 +23,7 @@ from gantrymq import (
     PullClient,
     PushConsumer,
 )
-from gantrymq.client.consumer.async_push import AsyncPushConsumer
+from gantrymq.client.consumer.push.async_push import AsyncPushConsumer
 from gantrymq.client.producer.async_producer import AsyncProducer
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.client.runtime.loop_thread import LoopThread

@@ -10,16 +10,16 @@ from unittest.mock import AsyncMock
 import pytest
 from pulled import QUEUE, message
 
-from gantrymq.client.consumer import concurrent as concurrent_module
-from gantrymq.client.consumer.assigned import QueueLocks
-from gantrymq.client.consumer.concurrent import ConcurrentConsumption
-from gantrymq.client.consumer.consumption import ConsumeContext
+from gantrymq.client.consumer.fetch.assigned import QueueLocks
+from gantrymq.client.consumer.fetch.process_queue import ProcessQueue
+from gantrymq.client.consumer.group.member import GroupMember
+from gantrymq.client.consumer.group.offsets import RemoteBrokerOffsetStore
 from gantrymq.client.consumer.listeners import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
-from gantrymq.client.consumer.member import GroupMember
-from gantrymq.client.consumer.offsets import RemoteBrokerOffsetStore
-from gantrymq.client.consumer.orderly import OrderlyConsumption
-from gantrymq.client.consumer.process_queue import ProcessQueue
-from gantrymq.client.consumer.send_back import SendBack
+from gantrymq.client.consumer.push import concurrent as concurrent_module
+from gantrymq.client.consumer.push.concurrent import ConcurrentConsumption
+from gantrymq.client.consumer.push.consumption import ConsumeContext
+from gantrymq.client.consumer.push.orderly import OrderlyConsumption
+from gantrymq.client.consumer.push.send_back import SendBack
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.hooks import ConsumeHooks

@@ -8,7 +8,7 @@ import pytest
 
 from gantrymq import AdminClient, ConsumeFromWhere, EmbeddedBroker, Message, Producer
 from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
-from gantrymq.client.consumer.async_push import AsyncPushConsumer
+from gantrymq.client.consumer.push.async_push import AsyncPushConsumer
 from gantrymq.client.consumer.settings import LitePullConsumerConfig, PushConsumerConfig
 from gantrymq.client.producer.async_producer import AsyncProducer
 from gantrymq.client.requests.received import ReceivedMessage

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gantrymq.client.consumer.offsets import LocalFileOffsetStore, RemoteBrokerOffsetStore
+from gantrymq.client.consumer.group.offsets import LocalFileOffsetStore, RemoteBrokerOffsetStore
 from gantrymq.errors import MQClientError, RemotingTimeoutError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.headers.offset import UpdateConsumerOffsetRequestHeader

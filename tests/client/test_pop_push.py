@@ -11,7 +11,7 @@ import pytest
 from fake_pop_broker import FakePopBroker, popped
 
 from gantrymq import AsyncPushConsumer, ConsumeConcurrentlyContext, ConsumeConcurrentlyStatus, ConsumeFromWhere
-from gantrymq.client.consumer.popping import Popper
+from gantrymq.client.consumer.fetch.popping import Popper
 from gantrymq.client.requests.pop_calls import PopTarget
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.clock import ManualClock

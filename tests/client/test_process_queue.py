@@ -5,7 +5,7 @@ import random
 import pytest
 from pulled import QUEUE, message
 
-from gantrymq.client.consumer.process_queue import FlowLimits, ProcessQueue
+from gantrymq.client.consumer.fetch.process_queue import FlowLimits, ProcessQueue
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.requests.received import restore_topic
 

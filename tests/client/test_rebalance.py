@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from gantrymq.client.consumer.assigned import AssignedQueues, QueueLocks
-from gantrymq.client.consumer.member import Division, GroupMember
-from gantrymq.client.consumer.offsets import LocalFileOffsetStore, OffsetStore
-from gantrymq.client.consumer.process_queue import ProcessQueue
-from gantrymq.client.consumer.rebalance import Rebalancing
+from gantrymq.client.consumer.fetch.assigned import AssignedQueues, QueueLocks
+from gantrymq.client.consumer.fetch.process_queue import ProcessQueue
+from gantrymq.client.consumer.group.member import Division, GroupMember
+from gantrymq.client.consumer.group.offsets import LocalFileOffsetStore, OffsetStore
+from gantrymq.client.consumer.group.rebalance import Rebalancing
 from gantrymq.client.consumer.settings import ConsumeFromWhere, ConsumerConfig
 from gantrymq.client.runtime.background import wait_or_timeout
 from gantrymq.client.runtime.logged_once import LoggedOnce

@@ -12,15 +12,15 @@ import pytest
 from pulled import QUEUE, message
 
 from gantrymq import AsyncLitePullConsumer, AsyncProducer, Message
-from gantrymq.client.consumer.assigned import AssignedQueues, QueueLocks
 from gantrymq.client.consumer.broker_requests import running_info
-from gantrymq.client.consumer.concurrent import ConcurrentConsumption
-from gantrymq.client.consumer.consumption import ConsumeContext
-from gantrymq.client.consumer.member import Division, GroupMember
-from gantrymq.client.consumer.offsets import OffsetStore, RemoteBrokerOffsetStore
-from gantrymq.client.consumer.orderly import OrderlyConsumption
-from gantrymq.client.consumer.process_queue import ProcessQueue
-from gantrymq.client.consumer.send_back import SendBack
+from gantrymq.client.consumer.fetch.assigned import AssignedQueues, QueueLocks
+from gantrymq.client.consumer.fetch.process_queue import ProcessQueue
+from gantrymq.client.consumer.group.member import Division, GroupMember
+from gantrymq.client.consumer.group.offsets import OffsetStore, RemoteBrokerOffsetStore
+from gantrymq.client.consumer.push.concurrent import ConcurrentConsumption
+from gantrymq.client.consumer.push.consumption import ConsumeContext
+from gantrymq.client.consumer.push.orderly import OrderlyConsumption
+from gantrymq.client.consumer.push.send_back import SendBack
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.hooks import ConsumeHooks

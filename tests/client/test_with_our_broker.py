@@ -27,7 +27,7 @@ from gantrymq.broker.processors.offsets import ConsumerManageProcessor
 from gantrymq.client.admin.groups import TO_THE_END
 from gantrymq.client.connection.async_client import AsyncClient
 from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
-from gantrymq.client.consumer.async_push import AsyncPushConsumer
+from gantrymq.client.consumer.push.async_push import AsyncPushConsumer
 from gantrymq.client.consumer.settings import LitePullConsumerConfig, PushConsumerConfig
 from gantrymq.client.producer.async_producer import AsyncProducer
 from gantrymq.client.requests.received import ReceivedMessage

@@ -36,7 +36,7 @@ from gantrymq.client.consumer.allocation import (
     AllocateMessageQueueConsistentHash,
     AllocateMessageQueueStrategy,
 )
-from gantrymq.client.consumer.async_push import AsyncPushConsumer
+from gantrymq.client.consumer.push.async_push import AsyncPushConsumer
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.client.requests.send_result import SendStatus

@@ -170,7 +170,7 @@ def test_the_hash_of_the_bloom_filter_is_that_of_guava() -> None:
 def test_a_broker_loads_lark_with_the_first_expression() -> None:
     program = """
 import sys
-import gantrymq.broker.server, gantrymq.client.consumer.push
+import gantrymq.broker.server, gantrymq.client.consumer.push.push
 from gantrymq.filter.sql_filter import SqlFilterCache
 assert "lark" not in sys.modules
 SqlFilterCache().compile("a = 5")

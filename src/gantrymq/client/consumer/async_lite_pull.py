@@ -18,14 +18,14 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from gantrymq.client.arguments import callback, checked_by, checks_arguments
-from gantrymq.client.consumer.assigned import AssignedQueues
 from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests, running_info
+from gantrymq.client.consumer.fetch.assigned import AssignedQueues
+from gantrymq.client.consumer.fetch.process_queue import FlowLimits, ProcessQueue
+from gantrymq.client.consumer.fetch.pulling import Puller, PullOwner
+from gantrymq.client.consumer.group.member import Division, GroupMember
+from gantrymq.client.consumer.group.offsets import offset_store
+from gantrymq.client.consumer.group.rebalance import QueueWatch, Rebalancing, TopicMessageQueueChangeListener
 from gantrymq.client.consumer.listeners import MessageQueueListener
-from gantrymq.client.consumer.member import Division, GroupMember
-from gantrymq.client.consumer.offsets import offset_store
-from gantrymq.client.consumer.process_queue import FlowLimits, ProcessQueue
-from gantrymq.client.consumer.pulling import Puller, PullOwner
-from gantrymq.client.consumer.rebalance import QueueWatch, Rebalancing, TopicMessageQueueChangeListener
 from gantrymq.client.consumer.settings import LitePullConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.hooks import ConsumeHooks

@@ -22,10 +22,10 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from gantrymq.client.arguments import checks_arguments, number
-from gantrymq.client.consumer.arrivals import Arrivals
 from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests, running_properties
-from gantrymq.client.consumer.group_client import GroupClient
-from gantrymq.client.consumer.popping import HELD_MS, Popper
+from gantrymq.client.consumer.fetch.arrivals import Arrivals
+from gantrymq.client.consumer.fetch.popping import HELD_MS, Popper
+from gantrymq.client.consumer.group.group_client import GroupClient
 from gantrymq.client.consumer.settings import MOST_INVISIBLE_MS, ConsumeFromWhere, SimpleConsumerConfig
 from gantrymq.client.hooks import ConsumeHooks
 from gantrymq.client.keywords import SimpleConsumerSettings

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 
-from gantrymq.client.consumer.group_client import GroupClient
-from gantrymq.client.consumer.member import GroupMember
-from gantrymq.client.consumer.offsets import OffsetStore
-from gantrymq.client.consumer.process_queue import ProcessQueue
+from gantrymq.client.consumer.fetch.process_queue import ProcessQueue
+from gantrymq.client.consumer.group.group_client import GroupClient
+from gantrymq.client.consumer.group.member import GroupMember
+from gantrymq.client.consumer.group.offsets import OffsetStore
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.requests.calls import PullResult, PullStatus
 from gantrymq.client.requests.received import ReceivedMessage, received

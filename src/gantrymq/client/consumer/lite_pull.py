@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
+from gantrymq.client.consumer.group.rebalance import TopicMessageQueueChangeListener
 from gantrymq.client.consumer.listeners import MessageQueueListener
-from gantrymq.client.consumer.rebalance import TopicMessageQueueChangeListener
 from gantrymq.client.consumer.settings import LitePullConsumerConfig
 from gantrymq.client.keywords import LitePullConsumerSettings
 from gantrymq.client.requests.received import ReceivedMessage

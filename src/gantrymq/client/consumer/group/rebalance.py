@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 
-from gantrymq.client.consumer.member import Division, GroupMember
+from gantrymq.client.consumer.group.member import Division, GroupMember
 from gantrymq.client.namespace import RETRY_PREFIX
 from gantrymq.client.runtime.background import wait_or_timeout
 from gantrymq.client.runtime.logged_once import LoggedOnce

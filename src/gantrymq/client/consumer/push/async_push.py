@@ -17,20 +17,20 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from gantrymq.client.arguments import callback, checked_by, checks_arguments
-from gantrymq.client.consumer.assigned import LOCK_INTERVAL_SECONDS, AssignedQueues, QueueLocks
 from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests, running_info
-from gantrymq.client.consumer.concurrent import ConcurrentConsumption
-from gantrymq.client.consumer.consumption import ConsumeContext, Consumption
+from gantrymq.client.consumer.fetch.assigned import LOCK_INTERVAL_SECONDS, AssignedQueues, QueueLocks
+from gantrymq.client.consumer.fetch.popping import Popper
+from gantrymq.client.consumer.fetch.process_queue import FlowLimits, ProcessQueue
+from gantrymq.client.consumer.fetch.pulling import Puller, PullOwner
+from gantrymq.client.consumer.group.member import Division, GroupMember
+from gantrymq.client.consumer.group.offsets import offset_store
+from gantrymq.client.consumer.group.rebalance import Rebalancing
 from gantrymq.client.consumer.listeners import ConcurrentListener, MessageQueueListener, OrderlyListener
-from gantrymq.client.consumer.member import Division, GroupMember
-from gantrymq.client.consumer.offsets import offset_store
-from gantrymq.client.consumer.orderly import WITHOUT_END, OrderlyConsumption
-from gantrymq.client.consumer.pop_push import PopQueues
-from gantrymq.client.consumer.popping import Popper
-from gantrymq.client.consumer.process_queue import FlowLimits, ProcessQueue
-from gantrymq.client.consumer.pulling import Puller, PullOwner
-from gantrymq.client.consumer.rebalance import Rebalancing
-from gantrymq.client.consumer.send_back import SendBack
+from gantrymq.client.consumer.push.concurrent import ConcurrentConsumption
+from gantrymq.client.consumer.push.consumption import ConsumeContext, Consumption
+from gantrymq.client.consumer.push.orderly import WITHOUT_END, OrderlyConsumption
+from gantrymq.client.consumer.push.pop_push import PopQueues
+from gantrymq.client.consumer.push.send_back import SendBack
 from gantrymq.client.consumer.settings import ConsumeFromWhere, PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.hooks import ConsumeHooks

@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from functools import partial
 
-from gantrymq.client.consumer.arrivals import Arrivals
-from gantrymq.client.consumer.concurrent import ConcurrentConsumption
-from gantrymq.client.consumer.popping import HELD_MS, Popper
-from gantrymq.client.consumer.pulling import FLOW_CONTROL_SECONDS
+from gantrymq.client.consumer.fetch.arrivals import Arrivals
+from gantrymq.client.consumer.fetch.popping import HELD_MS, Popper
+from gantrymq.client.consumer.fetch.pulling import FLOW_CONTROL_SECONDS
+from gantrymq.client.consumer.push.concurrent import ConcurrentConsumption
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.requests.pop_calls import PopTarget
 from gantrymq.client.requests.received import ReceivedMessage

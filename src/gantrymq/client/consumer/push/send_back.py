@@ -6,8 +6,8 @@ ConsumeMessageOrderlyService.sendMessageBack.
 
 from __future__ import annotations
 
-from gantrymq.client.consumer.group_client import REQUEST_TIMEOUT_MS
-from gantrymq.client.consumer.member import GroupMember
+from gantrymq.client.consumer.group.group_client import REQUEST_TIMEOUT_MS
+from gantrymq.client.consumer.group.member import GroupMember
 from gantrymq.client.namespace import wrap_namespace
 from gantrymq.client.producer.async_producer import AsyncProducer, inner_producer
 from gantrymq.client.requests.group_calls import send_message_back

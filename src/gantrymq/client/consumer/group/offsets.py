@@ -16,7 +16,7 @@ from typing import Annotated, Protocol, TypeVar
 
 from msgspec import Meta, field
 
-from gantrymq.client.consumer.member import GroupMember
+from gantrymq.client.consumer.group.member import GroupMember
 from gantrymq.client.requests.group_calls import query_offset, update_offset
 from gantrymq.client.runtime.logged_once import LoggedOnce
 from gantrymq.errors import GantrymqError, MQClientError, RemotingCommandError

@@ -9,7 +9,7 @@ import random
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gantrymq.client.consumer.group_client import GroupClient
+from gantrymq.client.consumer.group.group_client import GroupClient
 from gantrymq.client.consumer.settings import ConsumerConfig, MessageModel
 from gantrymq.client.namespace import RETRY_PREFIX, wrap_namespace
 from gantrymq.client.requests.calls import Call

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from gantrymq.client.consumer.member import GroupMember
-from gantrymq.client.consumer.process_queue import ProcessQueue
+from gantrymq.client.consumer.fetch.process_queue import ProcessQueue
+from gantrymq.client.consumer.group.member import GroupMember
 from gantrymq.client.requests import calls
 from gantrymq.client.requests.calls import PullResult, PullStatus
 from gantrymq.client.requests.group_calls import GroupPull, group_pull

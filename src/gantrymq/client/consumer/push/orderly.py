@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from gantrymq.client.consumer.assigned import QueueLocks
-from gantrymq.client.consumer.consumption import (
+from gantrymq.client.consumer.fetch.assigned import QueueLocks
+from gantrymq.client.consumer.fetch.process_queue import ProcessQueue
+from gantrymq.client.consumer.listeners import ConsumeOrderlyContext, ConsumeOrderlyStatus, OrderlyListener
+from gantrymq.client.consumer.push.consumption import (
     ConsumeContext,
     ConsumptionByListener,
     consume_directly,
     log_failure,
 )
-from gantrymq.client.consumer.listeners import ConsumeOrderlyContext, ConsumeOrderlyStatus, OrderlyListener
-from gantrymq.client.consumer.process_queue import ProcessQueue
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.clock import monotonic_ms
 from gantrymq.logs import get_logger

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Protocol
 
+from gantrymq.client.consumer.fetch.process_queue import ProcessQueue
+from gantrymq.client.consumer.group.member import GroupMember
+from gantrymq.client.consumer.group.offsets import OffsetStore
 from gantrymq.client.consumer.listeners import C, Listener, Listening, S, listening
-from gantrymq.client.consumer.member import GroupMember
-from gantrymq.client.consumer.offsets import OffsetStore
-from gantrymq.client.consumer.process_queue import ProcessQueue
-from gantrymq.client.consumer.send_back import SendBack
+from gantrymq.client.consumer.push.send_back import SendBack
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.hooks import ConsumeHooks

@@ -14,7 +14,7 @@ import secrets
 from contextlib import suppress
 from typing import TypeVar
 
-from gantrymq.client.consumer.group_client import REQUEST_TIMEOUT_MS, GroupClient
+from gantrymq.client.consumer.group.group_client import REQUEST_TIMEOUT_MS, GroupClient
 from gantrymq.client.namespace import without_namespace, wrap_namespace
 from gantrymq.client.requests import pop_calls
 from gantrymq.client.requests.calls import Call

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
 
-from gantrymq.client.consumer.member import Division, GroupMember
-from gantrymq.client.consumer.offsets import OffsetStore
-from gantrymq.client.consumer.process_queue import ProcessQueue
+from gantrymq.client.consumer.fetch.process_queue import ProcessQueue
+from gantrymq.client.consumer.group.member import Division, GroupMember
+from gantrymq.client.consumer.group.offsets import OffsetStore
 from gantrymq.client.consumer.settings import ConsumeFromWhere
 from gantrymq.client.namespace import RETRY_PREFIX
 from gantrymq.client.requests import calls

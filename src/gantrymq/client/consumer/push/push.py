@@ -14,8 +14,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self, Unpack
 
-from gantrymq.client.consumer.async_push import AsyncPushConsumer
 from gantrymq.client.consumer.listeners import ConcurrentListener, MessageQueueListener, OrderlyListener
+from gantrymq.client.consumer.push.async_push import AsyncPushConsumer
 from gantrymq.client.consumer.settings import PushConsumerConfig
 from gantrymq.client.keywords import PushConsumerSettings
 from gantrymq.client.requests.subscription import TAG
@@ -25,7 +25,7 @@ from gantrymq.model.message_queue import MessageQueue
 
 
 class PushConsumer:
-    """Delivers messages to a listener; see :class:`gantrymq.client.consumer.async_push.AsyncPushConsumer`.
+    """Delivers messages to a listener; see :class:`gantrymq.client.consumer.push.async_push.AsyncPushConsumer`.
 
     ``name_servers`` is the list of name servers, with fields of
     :class:`gantrymq.client.consumer.settings.PushConsumerConfig` as ``settings``, or a PushConsumerConfig.

@@ -8,19 +8,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from gantrymq.client.consumer.consumption import (
-    ConsumeContext,
-    ConsumptionByListener,
-    consume_directly,
-    log_failure,
-)
+from gantrymq.client.consumer.fetch.process_queue import ProcessQueue
 from gantrymq.client.consumer.listeners import (
     ConcurrentListener,
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
 )
-from gantrymq.client.consumer.process_queue import ProcessQueue
-from gantrymq.client.consumer.send_back import FIRST_DELAY_LEVEL
+from gantrymq.client.consumer.push.consumption import (
+    ConsumeContext,
+    ConsumptionByListener,
+    consume_directly,
+    log_failure,
+)
+from gantrymq.client.consumer.push.send_back import FIRST_DELAY_LEVEL
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.clock import monotonic_ms
 from gantrymq.logs import get_logger

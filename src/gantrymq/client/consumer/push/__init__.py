@@ -1,0 +1,1 @@
+"""The push consumer: calls of the listener, and what becomes of the messages after them."""
