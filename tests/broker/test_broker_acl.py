@@ -16,8 +16,8 @@ from gantrymq.broker.acl.access_control import ANY_ACCOUNT, AccessControl, Need
 from gantrymq.broker.acl.accounts import PUB, SUB, address_rule, parse_accounts
 from gantrymq.broker.answers import DispatchCatchUp
 from gantrymq.broker.processors.table import Route
+from gantrymq.broker.reads.stored_records import StoredRecords
 from gantrymq.broker.sessions.consumers import build_subscription
-from gantrymq.broker.stored_records import StoredRecords
 from gantrymq.errors import ConfigError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.acl import SessionCredentials

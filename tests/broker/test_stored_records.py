@@ -8,7 +8,7 @@ import threading
 import pytest
 from broker_cases import BrokerCase, messages_of
 
-from gantrymq.broker.stored_records import StoredRecords
+from gantrymq.broker.reads.stored_records import StoredRecords
 from gantrymq.format.record import encode_record
 from gantrymq.model.message import StoredMessage, message_id
 from gantrymq.remoting.codes import ResponseCode

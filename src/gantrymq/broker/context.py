@@ -10,12 +10,12 @@ from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.metrics.meter import BrokerMeter
 from gantrymq.broker.outer_api import BrokerOuterAPI
 from gantrymq.broker.pop.service import PopService
+from gantrymq.broker.reads.stored_records import StoredRecords
 from gantrymq.broker.sessions.consumers import ConsumerManager
 from gantrymq.broker.sessions.long_polling import PullRequestHoldService
 from gantrymq.broker.sessions.producers import ProducerManager
 from gantrymq.broker.sessions.queue_locks import RebalanceLockManager
 from gantrymq.broker.statistics import BrokerStatsManager, StoreStatsService
-from gantrymq.broker.stored_records import StoredRecords
 from gantrymq.broker.tables.consumer_filters import ConsumerFilterManager
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.persistence import ConfigPersistence

@@ -30,6 +30,7 @@ from gantrymq.broker.pop.offset_recovery import recover_offsets
 from gantrymq.broker.pop.service import PopService, PopWaiting
 from gantrymq.broker.ports import ReservedPorts
 from gantrymq.broker.processors.table import dispatcher, routes, send_processor
+from gantrymq.broker.reads.stored_records import StoredRecords
 from gantrymq.broker.schedule import Schedule
 from gantrymq.broker.sessions.consumers import ConsumerManager, MemberNotices
 from gantrymq.broker.sessions.long_polling import CHECK_INTERVAL_MS, PullRequestHoldService
@@ -37,7 +38,6 @@ from gantrymq.broker.sessions.producers import Connected, ProducerManager
 from gantrymq.broker.sessions.queue_locks import RebalanceLockManager
 from gantrymq.broker.statistics import SAMPLE_MS, BrokerStatsManager, StoreStatsService
 from gantrymq.broker.store_log import log_failure, log_opening
-from gantrymq.broker.stored_records import StoredRecords
 from gantrymq.broker.tables.attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, unsupported
 from gantrymq.broker.tables.consumer_filters import ConsumerFilterManager
 from gantrymq.broker.tables.consumer_order_info import ConsumerOrderInfo

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 from gantrymq.broker import names
-from gantrymq.broker.record_filter import RecordFilter
+from gantrymq.broker.reads.record_filter import RecordFilter
 from gantrymq.broker.sessions.consumers import (
     CLUSTERING,
     SUB_ALL,

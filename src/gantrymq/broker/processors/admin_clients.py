@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gantrymq.broker.answers import LongAnswers, encode_in_slices
+from gantrymq.broker.reads.stored_records import StoredRecords
 from gantrymq.broker.sessions.consumers import ConsumerManager
 from gantrymq.broker.sessions.producers import ClientChannel, ProducerManager
-from gantrymq.broker.stored_records import StoredRecords
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.tables.topics import TopicConfigManager

@@ -8,7 +8,7 @@ Source: ConsumerManageProcessor, AdminBrokerProcessor.
 
 from __future__ import annotations
 
-from gantrymq.broker.hot_queue import begins_in_memory
+from gantrymq.broker.reads.hot_queue import begins_in_memory
 from gantrymq.broker.sessions.consumers import ConsumerManager
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager

@@ -23,7 +23,6 @@ from typing import cast
 from gantrymq.broker import names
 from gantrymq.broker.acl.access_control import AccessControl
 from gantrymq.broker.answers import DispatchCatchUp, Recheck, answer_waiting
-from gantrymq.broker.hot_queue import begins_in_memory
 from gantrymq.broker.metrics.meter import BrokerMeter
 from gantrymq.broker.pop.buffer import PopBuffer, PoppedQueue
 from gantrymq.broker.pop.checks import PopChecks, PopFilter, PopRefusal
@@ -40,6 +39,7 @@ from gantrymq.broker.pop.popped_records import queue_offsets, under_topic
 from gantrymq.broker.pop.records import retry_topic
 from gantrymq.broker.pop.revive_log import ReviveLog
 from gantrymq.broker.processors.pull import MessagePuller, PulledMessages
+from gantrymq.broker.reads.hot_queue import begins_in_memory
 from gantrymq.broker.statistics import BrokerStatsManager, StoreStatsService
 from gantrymq.broker.tables.attributes import priority_factor
 from gantrymq.broker.tables.consumer_order_info import ConsumerOrderInfo

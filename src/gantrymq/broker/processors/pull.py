@@ -18,7 +18,7 @@ from gantrymq.broker import names
 from gantrymq.broker.acl.access_control import AccessControl
 from gantrymq.broker.answers import answer_waiting
 from gantrymq.broker.metrics.meter import BrokerMeter
-from gantrymq.broker.record_filter import FilterRun, RecordFilter
+from gantrymq.broker.reads.record_filter import FilterRun, RecordFilter
 from gantrymq.broker.sessions.consumers import (
     BROADCASTING,
     CLUSTERING,

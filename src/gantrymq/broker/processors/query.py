@@ -10,8 +10,8 @@ from functools import partial
 from typing import cast
 
 from gantrymq.broker.answers import LongAnswers, encode_in_slices
+from gantrymq.broker.reads.stored_records import StoredRecords
 from gantrymq.broker.sessions.consumers import ConsumerManager
-from gantrymq.broker.stored_records import StoredRecords
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.model.message import StoredMessage
 from gantrymq.remoting.bodies.broker import ConsumeQueueData, QueryConsumeQueueResponseBody
