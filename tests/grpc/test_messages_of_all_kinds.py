@@ -64,6 +64,25 @@ def test_a_message_arrives_as_it_was_sent(broker: EmbeddedBroker, client: GrpcCl
     assert client.ack("kinds", topic, received).status.code == Code.INVALID_RECEIPT_HANDLE
 
 
+def test_several_messages_are_acknowledged_by_one_call(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
+    client.be_consumer("several", topic)
+    bodies_sent = [f"{number:02}".encode() for number in range(20)]
+    for body in bodies_sent:
+        client.send(message(topic, body))
+    received: list[Any] = []
+    while len(received) < len(bodies_sent):
+        received += client.receive("several", topic)[2]
+    forged = messages.Message()
+    forged.system_properties.receipt_handle = "0 1 2"
+    acked = client.ack("several", topic, *received[:10], forged, *received[10:])
+    codes = [entry.status.code for entry in acked.entries]
+    assert acked.status.code == Code.MULTIPLE_RESULTS
+    assert codes == [*[Code.OK] * 10, Code.INVALID_RECEIPT_HANDLE, *[Code.OK] * 10]
+    broker.clock.advance(HOUR_MS)  # a message without an acknowledgement would come again, before the new one
+    client.send(message(topic, b"last"))
+    assert bodies(client.receive("several", topic)) == [b"last"]
+
+
 @of_type("FIFO")
 def test_a_message_group_is_consumed_in_order(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
     group = f"g-{topic}"

@@ -5,7 +5,9 @@ Source: ConsumerProcessor (ackMessage, changeInvisibleTime), ProducerProcessor (
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from gantrymq.clock import Clock
 from gantrymq.grpc import limits
@@ -14,7 +16,8 @@ from gantrymq.grpc.protocol.caller import Caller
 from gantrymq.grpc.protocol.codes import Code
 from gantrymq.grpc.protocol.handles import UNKNOWN, Handle, require_valid
 from gantrymq.grpc.protocol.status import CallError
-from gantrymq.remoting.codes import ResponseCode
+from gantrymq.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody, encode_bits
+from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.pop import (
     AckMessageRequestHeader,
@@ -24,6 +27,18 @@ from gantrymq.remoting.headers.pop import (
 from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 
 _TO_DEAD_LETTERS = -1  # a delay level
+_MOST_BITS = 65_536  # a broker refuses an offset that is further behind the first one of its pop
+
+
+class BatchAckKey(NamedTuple):
+    """What the messages of one pop have in common."""
+
+    mark: str
+    queue_id: int
+    start_offset: int
+    pop_time_ms: int
+    invisible_time_ms: int
+    revive_queue_id: int
 
 
 class PoppedMessages:
@@ -32,9 +47,13 @@ class PoppedMessages:
     def __init__(self, brokers: Brokers, clock: Clock) -> None:
         self._brokers, self._clock = brokers, clock
 
+    def require_valid(self, handle: Handle) -> None:
+        """Raise CallError for a handle whose message is visible again."""
+        require_valid(handle, self._clock.now_ms())
+
     async def ack(self, caller: Caller, handle: Handle, group: str, topic: str) -> RemotingCommand:
         """Acknowledge a message of ``topic``."""
-        require_valid(handle, self._clock.now_ms())
+        self.require_valid(handle)
         receipt = handle.receipt
         header = AckMessageRequestHeader(
             consumer_group=group,
@@ -46,6 +65,50 @@ class PoppedMessages:
         )
         return await self._ask(caller, handle, RemotingCommand.request(header))
 
+    @staticmethod
+    def can_join(handle: Handle) -> bool:
+        """Whether :meth:`ack_several` takes a handle. A broker acknowledges messages of an ordered pop one by one."""
+        behind = handle.queue_offset - handle.receipt.start_offset
+        return not handle.receipt.is_order and 0 <= behind < _MOST_BITS
+
+    async def ack_several(
+        self, caller: Caller, broker_name: str, handles: Iterable[Handle], group: str, topic: str
+    ) -> bool:
+        """Acknowledge valid handles of one broker with one request. Returns whether the broker has taken them all.
+
+        A broker leaves out offsets that are outside their queue. If one is refused, others may have been taken.
+        """
+        bits: dict[BatchAckKey, list[int]] = {}
+        for handle in handles:
+            receipt = handle.receipt
+            key = BatchAckKey(
+                receipt.mark,
+                receipt.queue_id,
+                receipt.start_offset,
+                receipt.pop_time_ms,
+                receipt.invisible_time_ms,
+                receipt.revive_queue_id,
+            )
+            bits.setdefault(key, []).append(handle.queue_offset - receipt.start_offset)
+        acks = [
+            BatchAck(
+                consumer_group=group,
+                topic=topic,
+                retry=key.mark,
+                start_offset=key.start_offset,
+                queue_id=key.queue_id,
+                revive_queue_id=key.revive_queue_id,
+                pop_time=key.pop_time_ms,
+                invisible_time=key.invisible_time_ms,
+                bit_set=encode_bits(of_pop),
+            )
+            for key, of_pop in bits.items()
+        ]
+        body = BatchAckMessageRequestBody(broker_name=broker_name, acks=acks)
+        command = RemotingCommand(RequestCode.BATCH_ACK_MESSAGE, body=body.encode())
+        response = await ask(self._brokers, caller, broker_name, command, limits.REQUEST_TIMEOUT_MS)
+        return response.code == ResponseCode.SUCCESS
+
     async def hide(
         self, caller: Caller, handle: Handle, group: str, topic: str, invisible_ms: int, *, suspend: bool = False
     ) -> Handle | None:
@@ -53,7 +116,7 @@ class PoppedMessages:
 
         With ``suspend`` the next delivery does not count as another attempt.
         """
-        require_valid(handle, self._clock.now_ms())
+        self.require_valid(handle)
         receipt = handle.receipt
         header = ChangeInvisibleTimeRequestHeader(
             consumer_group=group,

@@ -6,6 +6,7 @@ Source: AckMessageActivity, ChangeInvisibleDurationActivity, ForwardMessageToDLQ
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from gantrymq.errors import GantrymqError
@@ -39,11 +40,14 @@ class SettleMessages:
         topic, group = require_topic(request.topic.name), require_group(request.group.name)
         if len(request.entries) > limits.MAX_ENTRIES:
             raise CallError(Code.BAD_REQUEST, f"an acknowledgement of more than {limits.MAX_ENTRIES} messages")
-        answer = AckMessageResponse()
-        answer.entries.extend(
-            await asyncio.gather(*(self._ack_one(caller, group, topic, entry) for entry in request.entries))
-        )
-        codes = {entry.status.code for entry in answer.entries}
+        answer, codes = AckMessageResponse(), set()
+        for entry, done in zip(
+            request.entries, await self._ack_all(caller, group, topic, request.entries), strict=True
+        ):
+            answer.entries.append(
+                AckMessageResultEntry(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=done)
+            )
+            codes.add(done.code)
         if not codes:
             answer.status.CopyFrom(status(Code.INTERNAL_SERVER_ERROR, "ack message result is empty"))
         else:
@@ -51,16 +55,51 @@ class SettleMessages:
             answer.status.CopyFrom(status(code))
         return answer
 
-    async def _ack_one(self, caller: Caller, group: str, topic: str, entry: Any) -> Any:
+    async def _ack_all(self, caller: Caller, group: str, topic: str, entries: Sequence[Any]) -> list[Any]:
+        """The status of each entry. The entries of one broker are one request to it."""
+        done: dict[int, Any] = {}
+        of_brokers: dict[str, dict[int, Handle]] = {}
+        for number, entry in enumerate(entries):
+            try:
+                handle = self._newest(caller, group, entry.message_id, entry.receipt_handle)
+                self._popped.require_valid(handle)
+                of_brokers.setdefault(handle.receipt.broker_name, {})[number] = handle
+            except CallError as error:
+                done[number] = status_of_error(error)
+        for results in await asyncio.gather(
+            *(self._ack_at(caller, name, group, topic, handles) for name, handles in of_brokers.items())
+        ):
+            done |= results
+        return [done[number] for number in range(len(entries))]
+
+    async def _ack_at(
+        self, caller: Caller, broker_name: str, group: str, topic: str, handles: dict[int, Handle]
+    ) -> dict[int, Any]:
+        """The status of each handle of a broker.
+
+        The answer to a request for several is one code. If it is not a success, each is acknowledged once more by a
+        request of its own, which a broker takes a second time.
+        """
+        joined = {number: handle for number, handle in handles.items() if self._popped.can_join(handle)}
+        done: dict[int, Any] = {}
+        if len(joined) > 1:
+            try:
+                if await self._popped.ack_several(caller, broker_name, joined.values(), group, topic):
+                    done = dict.fromkeys(joined, status(Code.OK))
+            except GantrymqError as error:
+                return dict.fromkeys(handles, status_of_error(error))
+        single = {number: handle for number, handle in handles.items() if number not in done}
+        results = await asyncio.gather(*(self._ack_one(caller, group, topic, handle) for handle in single.values()))
+        return done | dict(zip(single, results, strict=True))
+
+    async def _ack_one(self, caller: Caller, group: str, topic: str, handle: Handle) -> Any:
         try:
-            handle = self._newest(caller, group, entry.message_id, entry.receipt_handle)
             response = await self._popped.ack(caller, handle, group, topic)
-            done = status(Code.OK)
-            if response.code != ResponseCode.SUCCESS:
-                done = status(Code.INTERNAL_SERVER_ERROR, "ack failed: status is abnormal")
         except GantrymqError as error:
-            done = status_of_error(error)
-        return AckMessageResultEntry(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=done)
+            return status_of_error(error)
+        if response.code != ResponseCode.SUCCESS:
+            return status(Code.INTERNAL_SERVER_ERROR, "ack failed: status is abnormal")
+        return status(Code.OK)
 
     async def change_invisible_duration(self, caller: Caller, request: Any) -> Any:
         """The answer to a ChangeInvisibleDurationRequest, with the new handle."""
