@@ -57,7 +57,7 @@ class JavaSide:
 
     def run(self, command: str, store: Path, settings: Mapping[str, object] | None = None, **options: Any) -> Line:
         """Run one command on a store and return the last line it printed; raises SideError."""
-        return _last_line([*self._words(command, options), "--store", str(store), *_set(settings or {})])
+        return last_line([*self._words(command, options), "--store", str(store), *_set(settings or {})])
 
     def put(self, store: Path, settings: Mapping[str, object] | None = None, **options: Any) -> Line:
         """Let put-bench put ``count`` messages; raises SideError also if one of them was not stored."""
@@ -75,12 +75,16 @@ class JavaSide:
 
     def load(self, namesrv: str, **options: Any) -> Line:
         """Run the load of the Java client on the cluster of a name server and return its result; raises SideError."""
-        return _last_line(self._words("load", {"namesrv": namesrv, **options}))
+        return last_line(self._words("load", {"namesrv": namesrv, **options}))
 
     def cluster(self, store: Path, settings: Mapping[str, object]) -> list[str]:
         """The command that runs the real name server and broker, for :func:`serving`; its home is beside the store."""
         words = self._words("cluster", {}, f"-Djava.io.tmpdir={store.parent}")
         return [*words, "--store", str(store), *_set(settings)]
+
+    def name_server(self, home: Path) -> list[str]:
+        """The command that runs the real name server alone, for :func:`serving`; it writes below ``home``."""
+        return self._words("cluster", {"no_broker": True}, f"-Djava.io.tmpdir={home}")
 
     def _words(self, command: str, options: Mapping[str, Any], *of_jvm: str) -> list[str]:
         words = ["java", *of_jvm, "-cp", f"{self.jar}:{self.jar.parent}/lib/*", "org.gantrymq.interop.Main", command]
@@ -114,12 +118,12 @@ def serving(words: Sequence[str]) -> Iterator[Line]:
 
 def run_ours(work: str, **options: Any) -> Line:
     """Run one function of :mod:`benchmarks.race.worker` in a fresh process; raises SideError."""
-    return _last_line([sys.executable, "-m", "benchmarks.race.worker", work, json.dumps(options, default=str)])
+    return last_line([sys.executable, "-m", "benchmarks.race.worker", work, json.dumps(options, default=str)])
 
 
 def run_command(*words: str) -> Line:
     """Run our command line with ``--json`` and return the last line; raises SideError."""
-    return _last_line(our_command(*words))
+    return last_line(our_command(*words))
 
 
 def timed_command(*words: str) -> tuple[Line, float]:
@@ -148,7 +152,8 @@ def _set(settings: Mapping[str, object]) -> list[str]:
     return words
 
 
-def _last_line(words: list[str]) -> Line:
+def last_line(words: list[str]) -> Line:
+    """Run a program to its end and return the last line that it printed; raises SideError."""
     done = _run(words)
     if done.returncode:
         raise _error(words, done.returncode, done.stderr)
