@@ -1,6 +1,7 @@
 """What all tests share: markers by folder, seeds that can be replayed, and no silent skip of interop in CI."""
 
 import gc
+import inspect
 import os
 import random
 import sys
@@ -18,6 +19,8 @@ import structlog
 from hypothesis import settings
 
 HERE = Path(__file__).parent
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")  # gw0, gw1 …
 MARKED_FOLDERS = ("crash", "interop", "spark")
 WAITING = "interop"
 DEAR_FOLDERS = ("spark", "benchmarks", "cli", "crash", "demo", "golden", "tools")
@@ -31,6 +34,11 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 # Its JVM lives for seconds: that it starts soon counts for more than that it runs fast in the end.
 for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1")
+
+# Write bytecode, even where the container forbids it: otherwise each worker rewrites the asserts of every module, and
+# each of the hundreds of processes that tests start compiles what it imports.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Compiling a kernel takes seconds once, so no single example has a deadline.
 settings.register_profile("gantrymq", deadline=None, print_blob=True)
@@ -107,13 +115,27 @@ def rng(seed: int) -> random.Random:
     return random.Random(seed)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
+    """Leave out the slow tests before their parameters are multiplied: they were a seventh of all items."""
+    if not WORKER or collector.config.option.markexpr != "not slow" or not inspect.isfunction(obj):
+        return None
+    marks = [*collector.iter_markers(), *getattr(obj, "pytestmark", ())]
+    return [] if any(mark.name == "slow" for mark in marks) else None
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     for item in items:
         folders = item.path.relative_to(HERE).parts[:-1] if item.path.is_relative_to(HERE) else ()
         for name in set(folders) & set(MARKED_FOLDERS):
             item.add_marker(name)
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    if WORKER:
+        items.sort(key=lambda item: item.path)
+    yield
+    if WORKER:
         items[:] = _by_turns(items)
+        gc.freeze()  # no garbage collection of a test visits the other tests
 
 
 def _by_turns(items: list[pytest.Item]) -> list[pytest.Item]:
@@ -124,7 +146,7 @@ def _by_turns(items: list[pytest.Item]) -> list[pytest.Item]:
     files: dict[Path, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.path, []).append(item)
-    waiting = [path for path in files if path.parent.name == WAITING]
+    waiting = sorted(path for path in files if path.parent.name == WAITING)
     computing = sorted(files.keys() - set(waiting), key=lambda path: (path.parent.name not in DEAR_FOLDERS, path))
     turns = chain.from_iterable(zip_longest(computing, waiting))
     return [item for path in turns if path is not None for item in files[path]]
@@ -167,8 +189,14 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """The same for a whole file that skips itself."""
+    """The same for a whole file that skips itself.
+
+    Each worker begins with other folders, so it finds the bytecode of the rest.
+    """
     report = yield
+    if WORKER and collector.path == HERE and report.result:
+        first = len(report.result) * int(WORKER.removeprefix("gw")) // WORKERS
+        report.result = report.result[first:] + report.result[:first]
     if collector.path.is_relative_to(HERE / "interop"):
         _no_skip_in_ci(report)
     return report
