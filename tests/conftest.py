@@ -10,7 +10,6 @@ import traceback
 import warnings
 import zlib
 from collections.abc import Generator, Iterator
-from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,12 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from work_order import in_work_order, scheduler
+
 HERE = Path(__file__).parent
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")  # gw0, gw1 …
 MARKED_FOLDERS = ("crash", "interop", "spark")
-WAITING = "interop"
-DEAR_FOLDERS = ("spark", "benchmarks", "cli", "crash", "demo", "golden", "tools")
 REQUIRE_INTEROP = "GANTRYMQ_REQUIRE_INTEROP"
 RUN_SEED = pytest.StashKey[int]()
 FAILURE = pytest.StashKey[BaseException]()
@@ -67,6 +66,11 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     node.workerinput["gantrymq_seed"] = node.config.stash[RUN_SEED]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return scheduler(config, log) if config.option.dist == "loadfile" else None
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -134,22 +138,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
         items.sort(key=lambda item: item.path)
     yield
     if WORKER:
-        items[:] = _by_turns(items)
+        items[:] = in_work_order(items)
         gc.freeze()  # no garbage collection of a test visits the other tests
-
-
-def _by_turns(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Sort the tests for the workers, file by file: files that wait for Java alternate with files that compute.
-
-    The workers therefore seldom wait at the same time. Fast files come last, so that all workers end together.
-    """
-    files: dict[Path, list[pytest.Item]] = {}
-    for item in items:
-        files.setdefault(item.path, []).append(item)
-    waiting = sorted(path for path in files if path.parent.name == WAITING)
-    computing = sorted(files.keys() - set(waiting), key=lambda path: (path.parent.name not in DEAR_FOLDERS, path))
-    turns = chain.from_iterable(zip_longest(computing, waiting))
-    return [item for path in turns if path is not None for item in files[path]]
 
 
 def _no_skip_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
