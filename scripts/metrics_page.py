@@ -1,6 +1,6 @@
-"""Write the reference of docs/metrics.md from the broker's catalog of metrics.
+"""Write the reference of docs/metrics.md from the catalogs of metrics: the broker's, and that of gRPC.
 
-Run it after a change of the catalog: ``python scripts/metrics_page.py``. A test compares the page with it.
+Run it after a change of a catalog: ``python scripts/metrics_page.py``. A test compares the page with it.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gantrymq.broker.metrics import catalog
+from gantrymq.grpc import metrics as grpc_metrics
 from gantrymq.metrics.instruments import Kind, Metric
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
@@ -43,6 +44,10 @@ def reference() -> str:
     for switch, title in TITLES.items():
         of_switch = [metric for metric in catalog.ALL if metric in catalog.SWITCHES[switch]]
         parts.append(f"### {title}\n\n`{switch}=false` turns them off.\n\n{_table(of_switch)}")
+    parts.append(
+        "### gRPC\n\nFrom a broker with `--grpc-port`, and from `gantrymq proxy`.\n\n"
+        f"{_table([grpc_metrics.PROXY_UP, grpc_metrics.GRPC_LATENCY])}"
+    )
     switched = frozenset[Metric]().union(*catalog.SWITCHES.values())
     parts.append(f"### Not RocketMQ's\n\n{_table([metric for metric in catalog.ALL if metric not in switched])}")
     return "\n".join(parts)

@@ -49,9 +49,10 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "client": {"clock", "config", "format", "kernels", "logs", "model", "remoting", "service"},
     "metrics": {"logs", "config"},
     "broker": BELOW_STORE | {"store", "remoting", "logs", "filter", "metrics"},
-    "grpc": {"client", "clock", "config", "format", "logs", "model", "remoting"},
+    "grpc": {"client", "clock", "config", "format", "logs", "metrics", "model", "remoting"},
     "pytest_plugin": {"embedded"},
-    "embedded": BELOW_STORE | {"store", "remoting", "namesrv", "broker", "client", "grpc", "logs", "console"},
+    "embedded": BELOW_STORE
+    | {"store", "remoting", "namesrv", "broker", "client", "grpc", "logs", "metrics", "console"},
     "tools": BELOW_STORE | {"store"},
     "page": set(),
     "console": BELOW_STORE | {"store", "tools", "client", "remoting", "logs", "broker"},  # of broker the names alone

@@ -17,6 +17,7 @@ from gantrymq.broker.metrics.recorder import message_type
 from gantrymq.errors import ConfigError, RemotingError
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.headers.offset import UpdateConsumerOffsetRequestHeader
+from gantrymq.remoting.headers.pull import ViewMessageRequestHeader
 from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 from gantrymq.remoting.headers.topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
 
@@ -114,6 +115,19 @@ async def test_dead_letters_are_counted(start_broker: StartBroker) -> None:
     header = ConsumerSendMsgBackRequestHeader(offset=0, group="G", delay_level=-1, origin_topic="T")
     assert (await case.ask(header)).code == ResponseCode.SUCCESS
     assert (await scrape(case)).value("rocketmq_send_to_dlq_messages_total", consumer_group="G", topic="T") == 1
+
+
+async def test_an_answer_to_a_query_has_no_label_for_long_polling(start_broker: StartBroker) -> None:
+    case = await start_broker(**PROM)
+    await case.send()
+    for offset, code in ((0, ResponseCode.SUCCESS), (1 << 40, ResponseCode.SYSTEM_ERROR)):
+        assert (await case.ask(ViewMessageRequestHeader(offset=offset))).code == code
+    labels = {
+        of["response_code"]: of.get("is_long_polling")
+        for name, of, _ in (await scrape(case)).samples
+        if name == "rocketmq_rpc_latency_milliseconds_count" and of["request_code"] == "view_message_by_id"
+    }
+    assert labels == {"success": None, "system_error": "false"}
 
 
 async def test_switches_and_limits(start_broker: StartBroker) -> None:

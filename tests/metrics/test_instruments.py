@@ -21,7 +21,7 @@ AGE = Metric("age", Kind.GAUGE, "Ages.", ("topic",), "ms")
 
 
 def encode_text(families: Sequence[Family], common: Mapping[str, str], *, is_open_metrics: bool = False) -> bytes:
-    collector = SnapshotCollector(lambda: families, [], common)
+    collector = SnapshotCollector(lambda: families, common)
     return generate_open_metrics(collector) if is_open_metrics else generate_latest(collector)
 
 
@@ -69,6 +69,13 @@ def test_any_text_may_be_a_label(text: str) -> None:
     assert dict(labels)["topic"] == text
 
 
+def test_a_label_that_utf_8_cannot_express_spoils_no_scrape() -> None:
+    sends = Counter(SENDS, 10)
+    sends.series("a\ud800", "a").value += 1
+    [(_, labels)] = samples(encode_text([sends.family()], {}))
+    assert dict(labels)["topic"] == "a?"
+
+
 def test_series_above_the_limit_are_one() -> None:
     sends = Counter(SENDS, 2)
     for topic in ("A", "B", "C", "D", "A"):
@@ -86,4 +93,4 @@ def test_labels_of_an_operator_give_way_to_those_of_a_metric() -> None:
     sends.series("T", "a").value += 1
     found = samples(encode_text([sends.family()], {"topic": "mine", "az-1": "x"}))
     assert found == {("sends_total", (("az_1", "x"), ("kind", "a"), ("topic", "T"))): 1}
-    assert label_name("1st") == "_1st"
+    assert label_name("1st") == "_st"  # as OpenTelemetry does

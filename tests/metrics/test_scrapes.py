@@ -38,7 +38,7 @@ class Collected:
 
 @asynccontextmanager
 async def serving(collect: Collect) -> AsyncIterator[ScrapeServer]:
-    server = ScrapeServer(collect, [AGE, SENDS], {})
+    server = ScrapeServer(collect, {})
     server.bind("127.0.0.1", 0)
     server.serve()
     try:
@@ -187,6 +187,6 @@ async def test_a_scrape_during_a_close_ends_without_a_line() -> None:
 async def test_a_port_that_is_taken_is_named() -> None:
     async with serving(Collected()) as server:
         with pytest.raises(RemotingError, match=rf"cannot listen on 127.0.0.1:{server.port} for metrics: .*in use"):
-            ScrapeServer(Collected(), [], {}).bind("127.0.0.1", server.port)
+            ScrapeServer(Collected(), {}).bind("127.0.0.1", server.port)
     with pytest.raises(RemotingError, match=r"cannot listen on nowhere.invalid:0 for metrics: .*not known"):
-        ScrapeServer(Collected(), [], {}).bind("nowhere.invalid", 0)
+        ScrapeServer(Collected(), {}).bind("nowhere.invalid", 0)

@@ -6,13 +6,14 @@ Source: ProxyConfig.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gantrymq.config.exporter_settings import ExporterConfig
 from gantrymq.config.keys import check_text, check_values, fields_by_key, key, read_fields
 from gantrymq.config.name_servers import name_server_addresses
 from gantrymq.model.java import LONG_MAX
 
 
 @dataclass(frozen=True)
-class ProxyConfig:
+class ProxyConfig(ExporterConfig):
     """The settings of one proxy. Immutable and validated; raises ConfigError.
 
     ``grpc_server_port`` 0 takes a free port. The default of ``bind_address`` is loopback; RocketMQ's is all addresses.
@@ -23,6 +24,9 @@ class ProxyConfig:
     local_serve_addr: str = key("localServeAddr", "127.0.0.1", at_start=True)
     grpc_server_port: int = key("grpcServerPort", 8081, least=0, most=65535, at_start=True)
     max_message_size_bytes: int = key("maxMessageSize", 4 << 20, least=1, most=LONG_MAX, at_start=True)
+    # Labels of its metrics. An empty name is that of the machine.
+    proxy_name: str = key("proxyName", "", at_start=True)
+    proxy_cluster_name: str = key("proxyClusterName", "DefaultCluster", at_start=True)
     # Keys of a broker: the accounts of the proxy, which are those of the brokers.
     acl_enable: bool = key("aclEnable", False, at_start=True)
     acl_plain_file: str = key("aclPlainFile", "", at_start=True)

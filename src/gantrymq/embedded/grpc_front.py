@@ -32,10 +32,15 @@ def grpc_front(broker: BrokerServer, clock: Clock, tls: TlsServer | None = None)
     """The gRPC server of a broker that has started. Raises ConfigError without the extra ``grpc``."""
     require_grpc()
     from gantrymq.grpc.brokers.local import LocalBrokers
+    from gantrymq.grpc.metrics import LOCAL_MODE, GrpcMetrics, proxy_name
     from gantrymq.grpc.protocol.signatures import authenticator
     from gantrymq.grpc.server import GrpcServer
 
     config, access = broker.config, broker.access
+    metrics = None
+    if broker.metrics.is_on:
+        metrics = GrpcMetrics(config.broker.broker_cluster_name, proxy_name(), LOCAL_MODE)
+        broker.metrics.add(metrics.families)
     brokers = LocalBrokers(
         broker.dispatcher,
         cluster=config.broker.broker_cluster_name,
@@ -52,4 +57,5 @@ def grpc_front(broker: BrokerServer, clock: Clock, tls: TlsServer | None = None)
         authenticate=authenticator(access),
         advertised_host=config.broker.broker_ip1,
         tls=tls,
+        metrics=metrics,
     )

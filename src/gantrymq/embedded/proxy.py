@@ -18,13 +18,16 @@ from typing import TYPE_CHECKING
 
 from gantrymq.broker.acl.access_control import WATCH_INTERVAL_MS, AccessControl
 from gantrymq.clock import SystemClock
+from gantrymq.config.exporter_settings import DISABLE
 from gantrymq.config.proxy_settings import ProxyConfig
 from gantrymq.embedded.grpc_front import require_grpc
 from gantrymq.errors import ConfigError
+from gantrymq.metrics.exporter import CLUSTER, NODE_ID, NODE_TYPE, MetricsExporter
 from gantrymq.remoting.transport.tls import TlsServer
 
 if TYPE_CHECKING:
     from gantrymq.grpc.brokers.cluster import ClusterBrokers
+    from gantrymq.grpc.metrics import GrpcMetrics
     from gantrymq.grpc.server import GrpcServer
 
 
@@ -48,6 +51,12 @@ class Proxy:
         self._server: GrpcServer | None = None
         self._brokers: ClusterBrokers | None = None
         self._watch: asyncio.Task[None] | None = None
+        self._exporter: MetricsExporter | None = None
+
+    @property
+    def metrics_address(self) -> str:
+        """``host:port`` of Prometheus' endpoint; empty without one."""
+        return self._exporter.address if self._exporter is not None else ""
 
     @property
     def address(self) -> str:
@@ -55,7 +64,7 @@ class Proxy:
         return f"{self._config.local_serve_addr}:{self._server.port if self._server is not None else 0}"
 
     async def start(self) -> None:
-        """Listen. Raises RemotingError if the port is in use, ConfigError for an unreadable file of accounts."""
+        """Listen. Raises RemotingError if a port is in use, ConfigError for an unreadable file of accounts."""
         from gantrymq.grpc.brokers.cluster import ClusterBrokers
         from gantrymq.grpc.protocol.signatures import authenticator
         from gantrymq.grpc.server import GrpcServer
@@ -70,12 +79,37 @@ class Proxy:
             authenticate=authenticator(access),
             advertised_host=config.local_serve_addr,
             tls=self._tls,
+            metrics=self._bind_metrics(),
         )
-        await server.start(config.bind_address, config.grpc_server_port)
+        try:
+            await server.start(config.bind_address, config.grpc_server_port)
+        except BaseException:
+            await self._close_metrics(is_last_exported=False)
+            raise
+        if self._exporter is not None:
+            self._exporter.start()
         brokers.begin_heartbeats()
         self._server, self._brokers = server, brokers
         if access is not None:
             self._watch = asyncio.ensure_future(_reload(access))
+
+    def _bind_metrics(self) -> GrpcMetrics | None:
+        """Take the port of the metrics. Returns None if they are not exported."""
+        from gantrymq.grpc.metrics import CLUSTER_MODE, GrpcMetrics, proxy_name
+
+        config = self._config
+        if config.metrics_exporter_type == DISABLE:
+            return None
+        name = proxy_name(config.proxy_name)
+        metrics = GrpcMetrics(config.proxy_cluster_name, name, CLUSTER_MODE)
+        node = {NODE_TYPE: "proxy", CLUSTER: config.proxy_cluster_name, NODE_ID: name}
+        self._exporter = MetricsExporter(lambda: config, metrics.collect, node)
+        self._exporter.bind(config.bind_address)
+        return metrics
+
+    async def _close_metrics(self, *, is_last_exported: bool) -> None:
+        if self._exporter is not None:
+            await self._exporter.close(is_last_exported=is_last_exported)
 
     async def shutdown(self) -> None:
         """End all calls, then the connections to brokers. A second call has no effect."""
@@ -86,6 +120,7 @@ class Proxy:
             self._watch.cancel()
             with suppress(asyncio.CancelledError):
                 await self._watch
+        await self._close_metrics(is_last_exported=True)
         await server.close()
         await self._brokers.close()
 

@@ -35,6 +35,7 @@ from gantrymq.grpc.calls.telemetry import BrokerRequests, Nonces, Telemetry
 from gantrymq.grpc.calls.transactions import Transactions
 from gantrymq.grpc.clients.registry import Client, Clients
 from gantrymq.grpc.clients.renewal import Renewals
+from gantrymq.grpc.metrics import GrpcMetrics
 from gantrymq.grpc.protocol import messages
 from gantrymq.grpc.protocol.caller import Caller, address_of, metadata_of, read_caller
 from gantrymq.grpc.protocol.codes import Code
@@ -63,7 +64,7 @@ class GrpcServer:
 
     ``max_body_bytes`` returns the limit for a message's body. ``authenticate`` reads the signature of a call.
     ``advertised_host`` is the host for clients that do not say which address they used. With ``tls`` the port answers
-    TLS, and plain text unless its mode is enforcing.
+    TLS, and plain text unless its mode is enforcing. ``metrics`` gets the latency of each call.
     """
 
     def __init__(
@@ -75,7 +76,9 @@ class GrpcServer:
         authenticate: Authenticate = lambda metadata, address: None,
         advertised_host: str = "127.0.0.1",
         tls: TlsServer | None = None,
+        metrics: GrpcMetrics | None = None,
     ) -> None:
+        self._now_s, self._metrics = clock.monotonic_s, metrics
         self._authenticate, self._host, self.port = authenticate, advertised_host, 0
         self._tls = None if tls is None or tls.mode is TlsMode.DISABLED else tls
         self._tls_port = None if self._tls is None else TlsPort(self._tls)
@@ -178,10 +181,14 @@ class GrpcServer:
         request_type, response_type = messages.types_of(name)
 
         async def answer(request: Any, context: Any) -> Any:
+            began_s = self._now_s()
             try:
-                return await call(self._caller(context), request)
+                response = await call(self._caller(context), request)
             except Exception as error:
-                return response_type(status=status_of_error(error))
+                response = response_type(status=status_of_error(error))
+            if self._metrics is not None:
+                self._metrics.answered(name, response.status.code, self._now_s() - began_s)
+            return response
 
         return grpc.unary_unary_rpc_method_handler(
             answer,
@@ -190,13 +197,19 @@ class GrpcServer:
         )
 
     async def _receive(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        began_s, code = self._now_s(), 0
         try:
             caller = self._caller(context)
             async for response in self._receives.receive(caller, request, context.time_remaining()):
+                code = code or response.status.code
                 yield response
         except Exception as error:
-            yield messages.ReceiveMessageResponse(status=status_of_error(error))
+            failed = messages.ReceiveMessageResponse(status=status_of_error(error))
+            code = failed.status.code
+            yield failed
             yield self._receives.end()
+        if self._metrics is not None:
+            self._metrics.answered("ReceiveMessage", code, self._now_s() - began_s)
 
     async def _stream(self, commands: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         try:

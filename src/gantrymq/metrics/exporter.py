@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gantrymq.config.exporter_settings import LOG, OTLP_GRPC, PROM, ExporterConfig
 from gantrymq.errors import ConfigError
 from gantrymq.logs import get_logger
-from gantrymq.metrics.instruments import Metric
 from gantrymq.metrics.otlp import Exports, GrpcSink, GrpcTarget, LogSink
 
 if TYPE_CHECKING:
@@ -36,14 +35,11 @@ log = get_logger("gantrymq.metrics")
 class MetricsExporter:
     """Exports what ``collect`` returns, under the labels ``node`` and those of metricsLabel.
 
-    ``config`` returns the settings in force: the intervals can change. ``metrics`` are those that ``collect`` may
-    return.
+    ``config`` returns the settings in force: the intervals can change.
     """
 
-    def __init__(
-        self, config: Callable[[], ExporterConfig], collect: Collect, metrics: Iterable[Metric], node: Mapping[str, str]
-    ) -> None:
-        self._config, self._collect, self._metrics, self._node = config, collect, tuple(metrics), dict(node)
+    def __init__(self, config: Callable[[], ExporterConfig], collect: Collect, node: Mapping[str, str]) -> None:
+        self._config, self._collect, self._node = config, collect, dict(node)
         self._kind = config().metrics_exporter_type
         self._scrapes: ScrapeServer | None = None
         self._exports: Exports | None = None
@@ -78,7 +74,7 @@ class MetricsExporter:
     def _scrape_server(self) -> ScrapeServer:
         from gantrymq.metrics.prometheus import SCOPE_LABEL, ScrapeServer
 
-        return ScrapeServer(self._collect, self._metrics, {SCOPE_LABEL: METER_NAME} | self._labels())
+        return ScrapeServer(self._collect, {SCOPE_LABEL: METER_NAME} | self._labels())
 
     def _grpc_sink(self) -> GrpcSink:
         config = self._config()

@@ -90,6 +90,11 @@ class Family:
     overflow: Value | None = None
 
 
+def encodable(text: str) -> str:
+    """A label's value without lone surrogates, which a client can send in JSON and UTF-8 cannot express."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 class Sum:
     """The series of a counter."""
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gantrymq.logs import get_logger
-from gantrymq.metrics.instruments import OVERFLOW_LABEL, Family, HistogramValue, Kind, LabelValues, Value
+from gantrymq.metrics.instruments import OVERFLOW_LABEL, Family, HistogramValue, Kind, LabelValues, Value, encodable
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricsData
@@ -157,7 +157,9 @@ class Exports:
         if labels is None:
             attributes[OVERFLOW_LABEL.replace("_", ".")] = "true"
         else:
-            attributes |= {name: one for name, one in zip(metric.labels, labels, strict=True) if one is not None}
+            attributes |= {
+                name: encodable(one) for name, one in zip(metric.labels, labels, strict=True) if one is not None
+            }
         if metric.kind is not Kind.GAUGE and self._is_delta:
             key = (metric.name, labels)
             value, self._last[key] = _difference(value, self._last.get(key)), value

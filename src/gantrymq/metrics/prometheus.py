@@ -40,7 +40,7 @@ from prometheus_client.samples import Sample
 
 from gantrymq.errors import RemotingError
 from gantrymq.logs import get_logger
-from gantrymq.metrics.instruments import OVERFLOW_LABEL, Family, HistogramValue, Kind, LabelValues, Metric
+from gantrymq.metrics.instruments import OVERFLOW_LABEL, Family, HistogramValue, Kind, LabelValues, Metric, encodable
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -50,7 +50,7 @@ SCOPE_LABEL = "otel_scope_name"
 _TIMEOUT_S = 30.0
 _SAMPLES_A_TURN = 100  # about a millisecond of work
 _PAUSE_S = 0.0005
-_NOT_IN_A_LABEL = re.compile("[^a-zA-Z0-9_]")
+_NOT_IN_A_LABEL = re.compile("^[0-9]|[^a-zA-Z0-9_]")
 
 log = get_logger("gantrymq.metrics")
 
@@ -58,18 +58,17 @@ Collect = Callable[[], Awaitable[Sequence[Family]]]
 
 
 class ScrapeServer:
-    """Answers scrapes with what ``collect`` returns.
+    """Answers scrapes with what ``collect`` returns. ``common`` are the labels that every series has.
 
-    ``metrics`` are those that it may return. ``common`` are the labels that every series has. ``port`` 0 takes a free
-    port; :attr:`port` is known after :meth:`bind`.
+    ``port`` 0 takes a free port; :attr:`port` is known after :meth:`bind`.
     """
 
-    def __init__(self, collect: Collect, metrics: Iterable[Metric], common: Mapping[str, str]) -> None:
+    def __init__(self, collect: Collect, common: Mapping[str, str]) -> None:
         self._collect, self._loop = collect, asyncio.get_running_loop()
         self._snapshot: asyncio.Task[Sequence[Family]] | None = None
         self._server: _HttpServer | None = None
-        registry = CollectorRegistry()
-        registry.register(SnapshotCollector(self._families_now, list(metrics), common))
+        registry = CollectorRegistry(support_collectors_without_names=True)
+        registry.register(SnapshotCollector(self._families_now, common))
         self._scrape: WSGIApplication = make_wsgi_app(registry)
         self.host, self.port = "", 0
 
@@ -205,15 +204,9 @@ class _Handler(WSGIRequestHandler):
 class SnapshotCollector(Collector):
     """Yields prometheus-client's families of a snapshot, sorted by name. Thread rule: any thread."""
 
-    def __init__(
-        self, families: Callable[[], Sequence[Family]], metrics: list[Metric], common: Mapping[str, str]
-    ) -> None:
-        self._families, self._metrics = families, metrics
+    def __init__(self, families: Callable[[], Sequence[Family]], common: Mapping[str, str]) -> None:
+        self._families = families
         self._common = {label_name(name): value for name, value in common.items()}
-
-    def describe(self) -> Iterator[PrometheusFamily]:
-        """The names that ``?name[]=`` knows."""
-        yield from map(_head, self._metrics)
 
     def collect(self) -> Iterator[PrometheusFamily]:
         """The families that have series."""
@@ -259,7 +252,7 @@ class _Samples:
 
 
 def _named(names: tuple[str, ...], labels: LabelValues) -> dict[str, str]:
-    return {name: value for name, value in zip(names, labels, strict=True) if value is not None}
+    return {name: encodable(value) for name, value in zip(names, labels, strict=True) if value is not None}
 
 
 def _samples(name: str, metric: Metric, labels: dict[str, str], value: object) -> Iterator[Sample]:
@@ -276,5 +269,4 @@ def _samples(name: str, metric: Metric, labels: dict[str, str], value: object) -
 
 def label_name(name: str) -> str:
     """A name of an operator's label as Prometheus allows it: other characters become underscores."""
-    made = _NOT_IN_A_LABEL.sub("_", name)
-    return f"_{made}" if made[:1].isdigit() else made
+    return _NOT_IN_A_LABEL.sub("_", name)

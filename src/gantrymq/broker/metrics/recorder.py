@@ -52,6 +52,8 @@ _TYPE_MARKS = re.compile(rf"(?:^|\x02)({'|'.join(_MARKS)})\x01([^\x02]*)")
 _PARTS_OF_MARKS = (PROPERTY_DELAY, "__S", PROPERTY_TRANSACTION_PREPARED, PROPERTY_TIMER_DELIVER_MS)
 # The other marks are not in plain sends.
 _RUN_MARKS = (PROPERTY_SHARDING_KEY.encode() + b"\x01", _START_DELIVER_TIME.encode() + b"\x01")
+# QueryMessageProcessor measures its successful answers itself, without the label is_long_polling.
+_WITHOUT_LONG_POLLING = (RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID)
 _SIZES = np.array(catalog.MESSAGE_SIZE.buckets)
 
 
@@ -156,7 +158,9 @@ class RecordingMeter(BrokerMeter):
         if found is None:
             histogram = self._histograms[catalog.RPC_LATENCY]
             asked, answered = _name(RequestCode, request.code), _name(ResponseCode, code)
-            found = histogram.series(PROTOCOL, asked, answered, truth(request.is_suspended), result)
+            is_plain = code == ResponseCode.SUCCESS and request.code in _WITHOUT_LONG_POLLING
+            is_long_polling = None if is_plain else truth(request.is_suspended)
+            found = histogram.series(PROTOCOL, asked, answered, is_long_polling, result)
             if request.code in RequestCode._value2member_map_:  # a client chooses the others
                 self._rpc[key] = found
         return found

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gantrymq.broker.context import BrokerContext
-from gantrymq.broker.metrics import catalog
 from gantrymq.broker.metrics.collector import BrokerCollector
 from gantrymq.broker.metrics.meter import NO_METER, BrokerMeter
 from gantrymq.broker.metrics.recorder import RecordingMeter
@@ -36,13 +35,14 @@ class BrokerMetrics:
         self._recorder: RecordingMeter | None = None
         self._collector: BrokerCollector | None = None
         self._exporter: MetricsExporter | None = None
+        self._others: list[Callable[[], Sequence[Family]]] = []
         if broker.metrics_exporter_type == DISABLE:
             return
         self._recorder = RecordingMeter(
             clock, topics.is_system_topic, groups.__contains__, broker.metrics_cardinality_limit
         )
         node = {NODE_TYPE: "broker", CLUSTER: broker.broker_cluster_name, NODE_ID: broker.broker_name}
-        self._exporter = MetricsExporter(lambda: self._config.broker, self._collect, catalog.ALL, node)
+        self._exporter = MetricsExporter(lambda: self._config.broker, self._collect, node)
 
     @property
     def meter(self) -> BrokerMeter:
@@ -63,6 +63,15 @@ class BrokerMetrics:
     def address(self) -> str:
         """``host:port`` of Prometheus' endpoint; empty without one."""
         return self._exporter.address if self._exporter is not None else ""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether metrics are exported."""
+        return self._exporter is not None
+
+    def add(self, families: Callable[[], Sequence[Family]]) -> None:
+        """Export the families of another part of the process, too."""
+        self._others.append(families)
 
     def bind(self) -> None:
         """Take the port of PROM, or construct the exporter.
@@ -85,4 +94,4 @@ class BrokerMetrics:
 
     async def _collect(self) -> Sequence[Family]:
         assert self._collector is not None, "an exporter collects after the start"
-        return await self._collector.collect()
+        return [*await self._collector.collect(), *(family for other in self._others for family in other())]
