@@ -84,11 +84,9 @@ class GrpcClient:
         timeout_s: float = 15,
     ) -> tuple[int, str, list[Any]]:
         """The code and text of the answer, and its messages."""
-        request = messages.ReceiveMessageRequest(batch_size=batch, auto_renew=auto_renew)
-        request.group.name, request.message_queue.topic.name = group, topic
+        request = receive_request(group, topic, batch=batch, polling_ms=polling_ms, auto_renew=auto_renew)
         request.filter_expression.type = 2 if sql else 1
         request.filter_expression.expression = expression
-        set_ms(request.long_polling_timeout, polling_ms)
         set_ms(request.invisible_duration, invisible_ms)
         code, text, found = 0, "", []
         for response in self.begin_receive(request, timeout_s):
@@ -167,6 +165,16 @@ class GrpcClient:
         )
         request.topic.name = topic
         return self.call("EndTransaction", request)
+
+
+def receive_request(
+    group: str, topic: str, *, batch: int = 32, polling_ms: int = 5_000, auto_renew: bool = True
+) -> Any:
+    """A receive of a push consumer, or of a simple one that has still to set its invisible time."""
+    request = messages.ReceiveMessageRequest(batch_size=batch, auto_renew=auto_renew)
+    request.group.name, request.message_queue.topic.name = group, topic
+    set_ms(request.long_polling_timeout, polling_ms)
+    return request
 
 
 def message(topic: str, body: bytes = b"hello", kind: MessageType = MessageType.NORMAL, **system: Any) -> Any:

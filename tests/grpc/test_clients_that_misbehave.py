@@ -72,6 +72,8 @@ def test_a_handle_of_no_message_is_an_error(client: GrpcClient, topic: str) -> N
         ({"tag": "a|b"}, Code.ILLEGAL_MESSAGE_TAG),
         ({"keys": ["a\x01"]}, Code.ILLEGAL_MESSAGE_KEY),
         ({"message_id": " "}, Code.ILLEGAL_MESSAGE_ID),
+        ({"message_id": "a\x02KEYS\x01b"}, Code.ILLEGAL_MESSAGE_ID),
+        ({"priority": -1}, Code.BAD_REQUEST),
         ({"message_group": "x" * 64}, Code.ILLEGAL_MESSAGE_GROUP),
         ({"born_host": "a\x02KEYS\x01b"}, Code.ILLEGAL_MESSAGE_PROPERTY_KEY),
         ({"body": b""}, Code.MESSAGE_BODY_EMPTY),
@@ -92,6 +94,17 @@ def test_a_message_that_is_not_allowed(client: GrpcClient, topic: str, changes: 
     for name, value in properties.items():
         made.user_properties[name] = value
     assert client.send(made).status.code == code
+
+
+@pytest.mark.parametrize("seconds", [(1 << 63) - 1, -(1 << 63), 253_402_300_800])
+def test_a_time_of_birth_that_no_record_can_hold_is_now(
+    broker: EmbeddedBroker, client: GrpcClient, topic: str, seconds: int
+) -> None:
+    born = message(topic)
+    born.system_properties.born_timestamp.seconds = seconds
+    assert client.send(born).status.code == Code.OK
+    (stored,) = broker.wait_for_messages(topic, 1)
+    assert abs(stored.born_timestamp_ms - stored.store_timestamp_ms) < 60_000
 
 
 def test_a_call_without_a_client_id_and_a_request_that_is_too_large(broker: EmbeddedBroker, topic: str) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from grpc_client import GrpcClient, message
+from grpc_client import GrpcClient, message, receive_request
 
 from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.embedded.broker import EmbeddedBroker
@@ -73,6 +75,42 @@ def test_a_client_that_leaves_gives_its_messages_back(broker: EmbeddedBroker, cl
     with GrpcClient(broker.grpc) as other:
         other.be_consumer("left", topic)
         assert [one.body for one in other.receive("left", topic)[2]] == [b"unfinished"]
+
+
+def test_messages_for_a_client_that_left_meanwhile_are_given_back(
+    broker: EmbeddedBroker, client: GrpcClient, topic: str
+) -> None:
+    client.be_consumer("left-early", topic, kind=ClientType.PUSH_CONSUMER)
+    renewals = broker._life.pair._front._renewals
+    waiting = client.begin_receive(receive_request("left-early", topic))
+    while not broker._life.pair.broker.pop_waiting.pops:
+        time.sleep(0.01)
+    request = messages.NotifyClientTerminationRequest()
+    request.group.name = "left-early"
+    assert client.call("NotifyClientTermination", request).status.code == Code.OK
+    client.send(message(topic, b"too late"))
+    answers = [one.status for one in waiting if one.HasField("status")]
+    text = f"The client [{client.client_id}] is disconnected."
+    assert [(one.code, one.message) for one in answers] == [(Code.MESSAGE_NOT_FOUND, text)]
+    assert "left-early" not in {key.group for kept in renewals._messages.values() for key in kept}
+
+
+def test_a_periodic_task_that_fails_ends_no_other(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, renewed = broker._life.pair._front, asyncio.Event()
+
+    def fails() -> None:
+        raise ValueError("broken")
+
+    async def look_after() -> None:
+        task = asyncio.ensure_future(server._look_after())
+        async with asyncio.timeout(10):
+            await renewed.wait()
+        task.cancel()
+
+    monkeypatch.setattr("gantrymq.grpc.server._EXPIRE_PERIOD_S", 0.01)
+    monkeypatch.setattr(server._clients, "expire", fails)
+    monkeypatch.setattr(server._renewals, "renew", renewed.set)
+    broker._running().run(look_after())
 
 
 def test_a_silent_client_is_forgotten(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:

@@ -150,13 +150,16 @@ class GrpcServer:
         await server.stop(0)
 
     async def _look_after(self) -> None:
+        chores = [self._clients.expire, self._transactions.expire, self._renewals.renew]
+        if self._tls is not None:
+            chores.append(self._tls.reload)
         while True:
             await asyncio.sleep(_EXPIRE_PERIOD_S)
-            self._clients.expire()
-            self._transactions.expire()
-            self._renewals.renew()
-            if self._tls is not None:
-                self._tls.reload()
+            for chore in chores:
+                try:
+                    chore()
+                except Exception as error:  # the others, and the next round, must not end with it
+                    log.exception("a periodic task of the gRPC server failed", exc_info=error)
 
     def _left(self, client: Client) -> None:
         self._renewals.left(client)

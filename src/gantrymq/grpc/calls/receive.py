@@ -197,13 +197,18 @@ class ReceiveMessage:
         return kept
 
     async def _deliver(self, asked: _Asked, messages: list[tuple[ReceivedMessage, Handle]]) -> AsyncIterator[Any]:
-        """The responses for found messages. Those that the client does not get become visible soon."""
+        """The responses for found messages. Those that the client does not get become visible soon.
+
+        Raises CallError if the client has left since it asked: its messages would be renewed without end.
+        """
         sent = 0
         try:
+            self._require_present(asked)
             yield ReceiveMessageResponse(status=status(Code.OK))
             now_ms = self._clock.now_ms()
             for message, handle in messages:
                 if asked.renews:
+                    self._require_present(asked)
                     self._renewals.add(
                         asked.client, asked.group, message.msg_id, asked.topic, handle, message.reconsume_times
                     )
@@ -212,6 +217,11 @@ class ReceiveMessage:
         finally:
             if sent < len(messages):  # the stream has broken
                 self._nack(asked, messages[sent:])
+
+    def _require_present(self, asked: _Asked) -> None:
+        client_id = asked.caller.client_id
+        if asked.renews and self._clients.find(client_id) is not asked.client:
+            raise CallError(Code.MESSAGE_NOT_FOUND, f"The client [{client_id}] is disconnected.")
 
     def _nack(self, asked: _Asked, messages: Iterable[tuple[ReceivedMessage, Handle]]) -> None:
         for message, handle in messages:

@@ -21,9 +21,10 @@ from gantrymq.grpc.calls.transactions import Transactions
 from gantrymq.grpc.protocol.caller import Caller
 from gantrymq.grpc.protocol.codes import Code, Encoding, MessageType
 from gantrymq.grpc.protocol.convert import RESERVED, message_type
-from gantrymq.grpc.protocol.messages import SendMessageResponse, SendResultEntry, to_ms
+from gantrymq.grpc.protocol.messages import LATEST_MS, SendMessageResponse, SendResultEntry, to_ms
 from gantrymq.grpc.protocol.status import CallError, refused, status
 from gantrymq.grpc.protocol.validation import (
+    has_control,
     require_key,
     require_message_group,
     require_tag,
@@ -177,6 +178,8 @@ class SendMessage:
         properties = _user_properties(message)
         if not system.message_id.strip():
             raise CallError(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
+        if has_control(system.message_id):
+            raise CallError(Code.ILLEGAL_MESSAGE_ID, "message id cannot contain control character")
         properties[names.PROPERTY_UNIQ_KEY] = system.message_id
         if system.message_type == MessageType.TRANSACTION:
             properties[names.PROPERTY_TRANSACTION_PREPARED] = "true"
@@ -186,6 +189,8 @@ class SendMessage:
         if system.HasField("delivery_timestamp"):
             properties[names.PROPERTY_TIMER_DELIVER_MS] = str(self._delivery_ms(system.delivery_timestamp))
         if system.HasField("priority"):
+            if system.priority < 0:
+                raise CallError(Code.BAD_REQUEST, "The priority must be greater than or equal to 0")
             properties[names.PROPERTY_PRIORITY] = str(system.priority)
         properties[names.PROPERTY_RECONSUME_TIME] = str(system.delivery_attempt)
         properties[names.PROPERTY_PRODUCER_GROUP] = topic
@@ -208,9 +213,9 @@ class SendMessage:
         return deliver_ms
 
     def _born_ms(self, system: Any) -> int:
-        """The time at which the client made the message; now if it does not say so."""
+        """The time at which the client made the message; now if it gives none, or one that no Timestamp may have."""
         born_ms = to_ms(system.born_timestamp) if system.HasField("born_timestamp") else 0
-        return born_ms if born_ms > 0 else self._clock.now_ms()
+        return born_ms if 0 < born_ms <= LATEST_MS else self._clock.now_ms()
 
 
 def _user_properties(message: Any) -> dict[str, str]:

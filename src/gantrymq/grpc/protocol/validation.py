@@ -20,6 +20,11 @@ _control = re.compile("[\x00-\x1f\x7f-\x9f]").search  # Character.isISOControl
 _SYSTEM_GROUP_PREFIX, _SYSTEM_TOPIC_PREFIX = "CID_RMQ_SYS_", "rmq_sys_"
 
 
+def has_control(text: str) -> bool:
+    """Whether a text has a control character. Those with the numbers 1 and 2 would begin another property."""
+    return _control(text) is not None
+
+
 def require_topic(topic: str) -> str:
     """Return a topic's name if it is valid, and not the system's."""
     if not topic.strip():
