@@ -222,6 +222,31 @@ def test_a_changed_invisible_time_and_a_forwarded_message(
     assert [one.body for one in broker.wait_for_messages(f"%DLQ%{group}", 1)] == [b"1"]
 
 
+def test_a_dead_letter_whose_receipt_handle_has_expired_is_stored_once(
+    broker: EmbeddedBroker, client: GrpcClient, topic: str
+) -> None:
+    group = f"g-{topic}"
+    client.be_consumer(group, topic)
+    client.send(message(topic, b"slow"))
+    (received,) = client.receive(group, topic, invisible_ms=10_000)[2]
+    broker.clock.advance(11_000)
+    forward = messages.ForwardMessageToDeadLetterQueueRequest(
+        receipt_handle=received.system_properties.receipt_handle, message_id=received.system_properties.message_id
+    )
+    forward.group.name, forward.topic.name = group, topic
+    # An error would make the client send it again, although it is stored.
+    assert client.call("ForwardMessageToDeadLetterQueue", forward).status.code == Code.OK
+    assert [one.body for one in broker.wait_for_messages(f"%DLQ%{group}", 1)] == [b"slow"]
+
+
+@of_type("DELAY")
+def test_a_batch_of_delayed_messages_is_refused(client: GrpcClient, broker: EmbeddedBroker, topic: str) -> None:
+    due_ms = broker.clock.now_ms() + HOUR_MS
+    refused = client.send(*(message(topic, b"x", MessageType.DELAY, deliver_ms=due_ms) for _ in range(2)))
+    expected = Code.BAD_REQUEST, "Delayed messages are not supported for batching"
+    assert (refused.status.code, refused.status.message) == expected
+
+
 def test_a_batch_is_stored_together(client: GrpcClient, topic: str) -> None:
     client.be_consumer("kinds", topic)
     result = client.send(*(message(topic, bytes([65 + i])) for i in range(3)))

@@ -10,12 +10,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gantrymq.clock import Clock
+from gantrymq.errors import GantrymqError
 from gantrymq.grpc import limits
 from gantrymq.grpc.brokers.interface import Brokers, ask
 from gantrymq.grpc.protocol.caller import Caller
 from gantrymq.grpc.protocol.codes import Code
 from gantrymq.grpc.protocol.handles import UNKNOWN, Handle, require_valid
 from gantrymq.grpc.protocol.status import CallError
+from gantrymq.logs import get_logger
 from gantrymq.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody, encode_bits
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
@@ -28,6 +30,8 @@ from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 
 _TO_DEAD_LETTERS = -1  # a delay level
 _MOST_BITS = 65_536  # a broker refuses an offset that is further behind the first one of its pop
+
+log = get_logger("gantrymq.grpc")
 
 
 class BatchAckKey(NamedTuple):
@@ -144,7 +148,11 @@ class PoppedMessages:
     async def to_dead_letters(
         self, caller: Caller, handle: Handle, group: str, topic: str, message_id: str
     ) -> RemotingCommand:
-        """Store a message in the dead letters of its group, then acknowledge it."""
+        """Store a message in the dead letters of its group, then acknowledge it.
+
+        The response is that of the first part. A dead letter whose message cannot be acknowledged, because it has
+        become visible for example, is stored all the same: the client must not send it again.
+        """
         if handle.phy_offset == UNKNOWN:
             raise CallError(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
         header = ConsumerSendMsgBackRequestHeader(
@@ -158,7 +166,10 @@ class PoppedMessages:
         )
         response = await self._ask(caller, handle, RemotingCommand.request(header))
         if response.code == ResponseCode.SUCCESS:
-            await self.ack(caller, handle, group, topic)
+            try:
+                await self.ack(caller, handle, group, topic)
+            except GantrymqError as error:
+                log.info("the message of a dead letter was not acknowledged", group=group, reason=str(error))
         return response
 
     async def _ask(self, caller: Caller, handle: Handle, command: RemotingCommand) -> RemotingCommand:

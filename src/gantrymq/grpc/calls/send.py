@@ -86,6 +86,8 @@ class SendMessage:
             if one.topic != first.topic:
                 raise CallError(Code.MESSAGE_CORRUPTED, "topic in message is not same")
             prepared.append(_Prepared(self._properties(caller, one, topic), self._body(one)))
+        if len(prepared) > 1 and any(message_type(one.properties) is MessageType.DELAY for one in prepared):
+            raise CallError(Code.BAD_REQUEST, "Delayed messages are not supported for batching")
         await self._check_type(caller, topic, prepared[0].properties)
         route = await find_route(self._brokers, caller, topic)
         group = first.system_properties.message_group if len(prepared) == 1 else ""

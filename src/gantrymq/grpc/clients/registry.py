@@ -231,18 +231,19 @@ class Clients:
             self.forget(client)
 
 
-def build_filter(topic: str, expression: Any, now_ms: int) -> SubscriptionData:
-    """The subscription of a filter expression. Raises CallError if it is wrong."""
+def build_filter(topic: str, expression: Any, now_ms: int, error_text: str | None = None) -> SubscriptionData:
+    """The subscription of a filter expression. Raises CallError if it is wrong, with the reason or ``error_text``."""
     kind = SQL92 if expression.type == FilterType.SQL else TAG
     try:
         return subscription(topic, expression.expression, kind, now_ms)
     except MQClientError as error:
-        raise CallError(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
+        raise CallError(Code.ILLEGAL_FILTER_EXPRESSION, error_text or str(error)) from None
 
 
 def _subscriptions(sent: Any, now_ms: int) -> list[SubscriptionData]:
     entries = {entry.topic.name: entry.expression for entry in sent.subscription.subscriptions}
-    return [build_filter(topic, expression, now_ms) for topic, expression in entries.items()]
+    text = "expression format is not correct"
+    return [build_filter(topic, expression, now_ms, text) for topic, expression in entries.items()]
 
 
 def _account(caller: Caller) -> str | None:
