@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -95,6 +96,8 @@ def test_the_cluster_and_its_broker(admin: Admin, broker: EmbeddedBroker, sent: 
     assert (line["cluster"], line["brokerName"], line["brokerId"]) == ("DefaultCluster", "broker-a", 0)
     assert (line["address"], line["version"], line["active"]) == (broker.address, "V5_5_0", True)
     assert line["inTotalToday"] >= 4
+    assert line["sendThreadPoolQueueSize"] == line["timerCongestNum"] == 0
+    assert line["pageCacheLockTimeMills"] >= 0
     table = admin("cluster").text
     assert broker.address in table
     assert "V5_5_0" in table
@@ -130,6 +133,10 @@ def test_the_life_of_a_topic(admin: Admin) -> None:
     assert made["attributes"] == {"message.type": "NORMAL"}
     [changed] = of(admin("topic", "perm", "lives", "r", "--json"))
     assert (changed["perm"], changed["permText"], changed["writeQueueNums"]) == (4, "R--", 5)
+    [unit] = of(admin("topic", "create", "lives", "--unit", "--unit-sub", "--json"))
+    assert unit["topicSysFlag"] == 3
+    [unit] = of(admin("topic", "create", "lives", "--no-unit", "--json"))
+    assert (unit["topicSysFlag"], unit["perm"]) == (2, 4)
     [route] = of(admin("topic", "route", "lives", "--json"))
     assert (route["brokerName"], route["perm"], route["readQueueNums"]) == ("broker-a", 4, 3)
     assert of(admin("topic", "list", "--json"), topic="lives") == [{"topic": "lives", "kind": "normal"}]
@@ -149,6 +156,8 @@ def test_what_a_topic_has(admin: Admin, watchers: str) -> None:
     assert (traffic["group"], traffic["accumulation"]) == (watchers, 0)
     shares = of(admin("topic", "allocate", "orders", "a,b", "--json"))
     assert [(one["client"], one["queueId"]) for one in shares] == [("a", 0), ("b", 1)]
+    assert all(one["putTps"] >= 0 for one in lines)
+    assert "orders gets " in admin("topic", "status", "orders").text
 
 
 @pytest.mark.parametrize("name", ["a/b", f"x{EVIL}", "ünde", "x" * 300, " "])
@@ -164,6 +173,15 @@ def test_the_life_of_a_group(admin: Admin) -> None:
     assert (made["retryMaxTimes"], made["retryQueueNums"], made["consumeEnable"], made["created"]) == (3, 1, True, True)
     [made] = of(admin("group", "create", "late", "--disable", "--json"))
     assert (made["retryMaxTimes"], made["consumeEnable"], made["created"]) == (3, False, False)
+    policy = '{"type":"EXPONENTIAL","exponentialRetryPolicy":{"initial":1000,"max":9000,"multiplier":3}}'
+    changes = ("--retry-policy", policy, "--attribute", "+priority.factor=50", "--broker-id", 1)
+    [made] = of(admin("group", "create", "late", *changes, "--json"))
+    assert made["groupRetryPolicy"]["exponentialRetryPolicy"] == {"initial": 1000, "max": 9000, "multiplier": 3}
+    assert (made["attributes"], made["groupBrokerId"], made["retryMaxTimes"]) == ({"priority.factor": "50"}, 1, 3)
+    [made] = of(admin("group", "create", "late", "--retry-max", 4, "--json"))  # keeps the attribute
+    assert (made["attributes"], made["retryMaxTimes"]) == ({"priority.factor": "50"}, 4)
+    refused(admin("group", "create", "late", "--retry-policy", "{"), 2, "--retry-policy")
+    [made] = of(admin("group", "create", "late", "--retry-max", 3, "--json"))
     assert of(admin("group", "list", "--json"), group="late")
     [config] = of(admin("group", "config", "late", "--json"))
     assert config["retryMaxTimes"] == 3
@@ -186,15 +204,15 @@ def test_how_far_a_group_is_and_a_reset(admin: Admin, watchers: str) -> None:
     assert positions() == [(0, 2, 0), (1, 2, 0)]
     [line] = of(admin("group", "progress", "--json"), group=watchers)
     assert (line["count"], line["diffTotal"]) == (0, 0)
+    assert line["consumeTps"] >= 0
     reset = ("group", "reset", watchers, "-t", "orders", "--to")
     moved = of(admin(*reset, "earliest", "--json"))
     assert [(one["queueId"], one["offset"]) for one in moved] == [(0, 0), (1, 0)]
     assert positions() == [(0, 0, 2), (1, 0, 2)]
     assert f"{watchers} is 4 behind" in admin("group", "progress", watchers).text
-    assert [one["diff"] for one in of(admin("broker", "consume-stats", "--behind", 1, "--json"), topic="orders")] == [
-        2,
-        2,
-    ]
+    behind = of(admin("broker", "consume-stats", "--behind", 1, "--json"), topic="orders")
+    assert [(one["diff"], one["diffTotal"]) for one in behind] == [(2, 4), (2, 4)]
+    assert "all groups of broker-a are 4 behind" in admin("broker", "consume-stats").text
     assert [one["offset"] for one in of(admin(*reset, 1, "--json"))] == [1, 1]
     assert positions() == [(0, 1, 1), (1, 1, 1)]
     assert [one["offset"] for one in of(admin(*reset, 0, "-q", 1, "--json"))] == [0]
@@ -237,7 +255,15 @@ def test_a_message_is_found_in_every_way(admin: Admin, sent: list[Any]) -> None:
     assert [(one["queueId"], one["queueOffset"]) for one in lines] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert len(of(admin("message", "print", "orders", "--tag", "TagA", "-q", 1, "--max", 5, "--json"))) == 1
     units = of(admin("message", "units", "orders", 0, 0, "--json"))
-    assert [one["queueOffset"] for one in units] == [0, 1]
+    assert [(one["queueOffset"], one["minOffset"], one["maxOffset"]) for one in units] == [(0, 0, 2), (1, 0, 2)]
+    assert of(admin("message", "print", "orders", "--count-tags", "--json")) == [
+        {"topic": "orders", "tags": "TagA", "count": 3}, {"topic": "orders", "tags": None, "count": 1},
+    ]  # fmt: skip
+    tagged = of(admin("message", "by-key", "orders", "TagA", "--key-type", "T", "--json"))
+    assert [line["body"] for line in tagged] == ["body0", "body1", "body2"]
+    hour_ms = tagged[0]["storeTimestamp"] // 3_600_000 * 3_600_000
+    assert tagged[0]["indexKey"] == f"{hour_ms}@orders@T@TagA@{first.msg_id}@{tagged[0]['phyOffset']}"
+    refused(admin("message", "by-key", "orders", "TagB", "--key-type", "T"), 1, "has the tag TagB")
 
 
 def test_which_groups_have_consumed_a_message(
@@ -253,6 +279,14 @@ def test_which_groups_have_consumed_a_message(
         outcome = admin(*track)  # stderr also has the warnings of the consumer, which is in the same process
         [line] = [one for one in outcome.lines if one["group"] == watchers]
         assert (outcome.code, line["state"]) == (0, "CONSUMED_BUT_FILTERED")
+        [shown] = admin("message", "by-id", "orders", sent[0].msg_id, "--tracks", "--json").lines
+        assert (watchers, "CONSUMED_BUT_FILTERED") in [(one["group"], one["state"]) for one in shown["tracks"]]
+        [state] = admin("group", "state", watchers, "--json").lines
+        assert (state["sameSubscription"], state["problems"]) == (True, [])
+        assert state["version"].startswith("V5")
+        assert f"the consumers of {watchers} have the same subscription" in admin("group", "state", watchers).text
+        [line] = [one for one in admin("monitor", "--json").lines if one["topic"] == "orders"]
+        assert (line["group"], line["undone"], line["delayMs"], line["problems"]) == (watchers, 0, 0, [])
     refused(admin("message", "track", "orders", "0" * 32), 3, "no message")
 
 
@@ -310,6 +344,30 @@ def test_a_message_is_sent_and_clients_are_listed(admin: Admin, broker: Embedded
         [one] = of(admin("connection", "producers", "listed", "-t", "sends", "--json"))
         assert one["version"] == "V5_5_0"
     refused(admin("connection", "producers", "nobody", "-t", "sends"), 3, "nobody")
+
+
+def test_the_files_that_mqadmin_exports(admin: Admin, sent: list[Any], tmp_path: Path) -> None:
+    for what, name in (("configs", "configs"), ("metrics", "metrics"), ("metadata", "metadata")):
+        assert of(admin("report", what, tmp_path / "new", "--json")) == [
+            {"out": str(tmp_path / "new" / f"{name}.json")}
+        ]
+    configs, metrics, metadata = (
+        json.loads((tmp_path / "new" / f"{name}.json").read_text()) for name in ("configs", "metrics", "metadata")
+    )
+    assert configs["clusterScale"] == {"namesrvSize": 1, "masterBrokerSize": 1, "slaveBrokerSize": 0}
+    assert configs["brokerConfigs"]["broker-a"]["flushDiskType"] == "ASYNC_FLUSH"
+    quota = metrics["evaluateReport"]["broker-a"]["runtimeQuota"]
+    assert metrics["totalData"]["totalTps"].keys() == {
+        "totalNormalInTps", "totalNormalOutTps", "totalTransInTps", "totalScheduleInTps",
+    }  # fmt: skip
+    assert (quota["topicSize"], quota["groupSize"]) == (
+        len(metadata["topicConfigTable"]), len(metadata["subscriptionGroupTable"]),
+    )  # fmt: skip
+    assert metadata["topicConfigTable"]["orders"]["writeQueueNums"] == 2
+    assert not any(name.startswith(("%RETRY%", "TBW102")) for name in metadata["topicConfigTable"])
+    of(admin("report", "metadata", tmp_path, "--topics", "--json"))
+    assert json.loads((tmp_path / "topic.json").read_text()).keys() == {"exportTime", "topicConfigTable"}
+    refused(admin("report", "configs", tmp_path / "topic.json" / "x"), 2, "Not a directory")
 
 
 def test_values_at_the_name_servers(admin: Admin) -> None:

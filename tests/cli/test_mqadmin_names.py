@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 import typer
-from cli_cases import Run
+from cli_cases import Outcome, Run
 
 from gantrymq import EmbeddedBroker
 from gantrymq.cli.admin.commands import COMMANDS, admin_application
 from gantrymq.cli.admin.mqadmin import SUBCOMMANDS, UNSUPPORTED, translated
+from gantrymq.cli.admin.tools_file import with_account
 from gantrymq.errors import MQClientError
+from gantrymq.model.java import LONG_MAX
 
 # Options that need one of few values; every other one takes the text 1.
 VALUES = {
@@ -20,6 +22,8 @@ VALUES = {
     ("updateOrderConf", "m"): "put",
     ("updateTopic", "a"): "+a=b,-c",
     ("resetOffsetByTime", "s"): "now",
+    ("queryMsgByKey", "p"): "T",
+    ("createAcl", "d"): "Allow",
 }
 
 
@@ -83,7 +87,26 @@ def test_all_names_of_mqadmin_are_there() -> None:
             "group reset --topic=t --to=1970-01-01T00:00:00.005000+00:00 --broker=a:1 --queue=0 g",
         ),
         ("skipAccumulatedMessage -g g -t t", "group reset --to latest --topic=t g"),
-        ("queryMsgById -t t -i 1,2", "message by-id t 1 2"),
+        ("queryMsgById -t t -i 1,2", "message by-id --tracks t 1 2"),
+        ("queryMsgByUniqueKey -t t -i 1 -d c", "message by-unique-key --tracks t 1"),
+        (
+            "printMsgByQueue -t t -a b -i 0 -f true",
+            f"message print --max={LONG_MAX} --broker=b --queue=0 --count-tags t",
+        ),
+        (
+            "rocksDBConfigToJson -c C -t topics;subscriptiongroups",
+            "broker rocksdb export --cluster=C --kind=topics --kind=subscriptionGroups",
+        ),
+        (
+            "createAcl -c C -s User:a -r Topic:x,Group:* -a Pub,Sub -d Allow",
+            "acl create --cluster=C --resource=Topic:x --resource=Group:* --action=Pub --action=Sub --decision=Allow"
+            " User:a",
+        ),
+        ("copyUser -f a:1 -t b:1 -u x,y", "user copy --from=a:1 --to=b:1 x y"),
+        (
+            "updateTopic -b a:1 -t t -r 1 -w 1 -u true",
+            "topic create --broker=a:1 --read-queues=1 --write-queues=1 --perm=6 --no-order --unit t",
+        ),
         ("queryMsgById -t t -i 1 -g g -d c", "message deliver t 1 --group=g --client=c"),
         ("sendMessage -t t -p -x", "message send -- t -x"),
         ("wipeWritePerm -b broker-a", "broker write-perm wipe broker-a"),
@@ -139,10 +162,55 @@ def test_calls_do_the_same_as_those_of_admin(gantrymq: Run, broker: EmbeddedBrok
     assert [line["body"] for line in call("printMsg", "-t", "named")] == ["hello"]
     assert call("updateBrokerConfig", "-b", broker.address, "-k", "fileReservedTime", "-v", 47)[0]["value"] == "47"
     assert call("deleteTopic", *where, "-t", "named")
-    outcome = gantrymq("mqadmin", "createUser", "-u", "x")
-    assert (outcome.code, outcome.err.count("\n")) == (3, 1)
+    for refused in (("electMaster", "-a", "x"), ("createUser", *where, "-u", "x", "-p", "y", "-n", broker.namesrv)):
+        outcome = gantrymq("mqadmin", *refused)
+        assert (outcome.code, outcome.err.count("\n")) == (3, 1)
     assert "topicStatus" in gantrymq("mqadmin").text
     assert "--read-queues" in gantrymq("mqadmin", "help", "updateTopic").text
+
+
+def test_parts_of_rocketmqs_broker_that_ours_lacks(gantrymq: Run, broker: EmbeddedBroker) -> None:
+    def call(name: str, *words: object) -> Outcome:
+        return gantrymq("mqadmin", name, *words, "-b", "broker-a", "-n", broker.namesrv, "--json")
+
+    assert call("getColdDataFlowCtrInfo").lines[0]["coldData"].keys() >= {"runtimeTable", "configTable"}
+    assert call("switchTimerEngine", "-e", "F").lines[0]["done"] == "the files of the wheel"
+    assert call("resetMasterFlushOffset", "-o", 0).lines[0]["done"] == "master flush offset 0"
+    assert call("exportPopRecord", "-d", "true").lines[0]["dryRun"]
+    texts = {
+        "switchTimerEngine -e R": "timerRocksDBEnable", "getBrokerEpoch": "only for controllerMode",
+        "setCommitLogReadAheadMode -m 1": "does not have the feature", "listAcl": "does not have the feature",
+        "rocksDBConfigToJson": "does not have the feature", "getBrokerLiteInfo": "does not have the feature",
+    }  # fmt: skip
+    for line, text in texts.items():
+        outcome = call(*line.split())
+        assert (outcome.code, outcome.err.count("\n")) == (3, 1)
+        assert text in outcome.err
+
+
+def test_the_account_of_tools_yml(
+    gantrymq: Run, broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "conf" / "tools.yml"
+    file.parent.mkdir()
+    monkeypatch.setenv("ROCKETMQ_HOME", str(tmp_path))
+    monkeypatch.delenv("GANTRYMQ_ACCESS_KEY", raising=False)
+    words = ["message", "send", "--", "orders", "-x"]
+    assert with_account(words) == words  # without the file
+    file.write_text('# mqadmin\'s\naccessKey: rocketmq2   # the administrator\nsecretKey: "12#34"\n')
+    added = ["--access-key=rocketmq2", "--secret-key=12#34"]
+    assert with_account(words) == ["message", "send", *added, "--", "orders", "-x"]
+    assert with_account(["cluster"]) == ["cluster", *added]
+    assert with_account(["cluster", "--profile=prod"]) == ["cluster", "--profile=prod"]
+    monkeypatch.setenv("GANTRYMQ_ACCESS_KEY", "other")
+    assert with_account(["cluster"]) == ["cluster"]
+    monkeypatch.delenv("GANTRYMQ_ACCESS_KEY")
+    file.write_text("accessKey: rocketmq2\n")
+    outcome = gantrymq("mqadmin", "topicList", "-n", broker.namesrv)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "tools.yml" in outcome.err
+    file.write_text("accessKey:\nsecretKey: ''\n")  # as RocketMQ takes it: no account
+    assert gantrymq("mqadmin", "topicList", "-n", broker.namesrv).code == 0
 
 
 def test_the_page_has_every_name() -> None:

@@ -75,5 +75,6 @@ def _refused(error: MQBrokerError) -> str:
         ResponseCode.CONSUMER_NOT_ONLINE: "no consumer of the group is connected",
         ResponseCode.SYSTEM_BUSY: "try again in a moment",
     }
-    found = [text for code, text in step.items() if code == error.response_code]
+    is_missing = "not exist" in problem and error.response_code == ResponseCode.NO_PERMISSION  # a subject of ACL 2.0
+    found = [text for code, text in step.items() if code == error.response_code and not is_missing]
     return f"{problem}; {found[0]}" if found else problem

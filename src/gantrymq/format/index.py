@@ -98,7 +98,12 @@ def index_keys(properties: Mapping[str, str]) -> Iterator[str]:
         yield properties[PROPERTY_UNIQ_KEY]
     yield from (key for key in properties.get(PROPERTY_KEYS, "").split(" ") if key)
     if properties.get(PROPERTY_TAGS):
-        yield f"{TAG_INDEX_TYPE}#{properties[PROPERTY_TAGS]}"
+        yield tag_key(properties[PROPERTY_TAGS])
+
+
+def tag_key(tag: str) -> str:
+    """The key by which messages with a tag are in the index."""
+    return f"{TAG_INDEX_TYPE}#{tag}"
 
 
 def entry_at(slots: int, number: int) -> int:

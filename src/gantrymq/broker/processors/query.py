@@ -13,6 +13,7 @@ from gantrymq.broker.answers import LongAnswers, encode_in_slices
 from gantrymq.broker.reads.stored_records import StoredRecords
 from gantrymq.broker.sessions.consumers import ConsumerManager
 from gantrymq.config.broker_settings import LiveConfig
+from gantrymq.format.index import TAG_INDEX_TYPE, tag_key
 from gantrymq.model.message import StoredMessage
 from gantrymq.remoting.bodies.broker import ConsumeQueueData, QueryConsumeQueueResponseBody
 from gantrymq.remoting.codes import ResponseCode
@@ -49,14 +50,16 @@ class QueryMessageProcessor:
         the account may not be allowed to read them, and a colliding key is easy to compute.
         """
         asked = request.read(QueryMessageRequestHeader)
-        most = asked.max_num
+        most, key = asked.max_num, asked.key
         if request.ext_fields.get(_UNIQUE_KEY_QUERY, "").lower() == "true":
             most = self._config.broker.default_query_max_num
+        elif asked.index_type == TAG_INDEX_TYPE:
+            key = tag_key(key)
         most = min(max(most, 1), self._config.store.max_msgs_num_batch)
         search = partial(
             self._store.query,
             asked.topic,
-            asked.key,
+            key,
             begin_ms=asked.begin_timestamp,
             end_ms=asked.end_timestamp,
             max_num=most,

@@ -12,7 +12,7 @@ from gantrymq.cli.admin.session import Broker, Cluster, Session, Target, admin_c
 if TYPE_CHECKING:
     from gantrymq.errors import MQClientError
     from gantrymq.model.message_queue import MessageQueue
-    from gantrymq.remoting.bodies.client import Connection, ConsumerConnection
+    from gantrymq.remoting.bodies.client import Connection, ConsumerConnection, ConsumerRunningInfo
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.", show_default=False)]
 
@@ -125,7 +125,10 @@ def group_state(
     client: Annotated[str | None, typer.Option("--client", metavar="ID", help="Only this consumer.")] = None,
     jstack: Annotated[bool, typer.Option("--jstack", help="With the stacks of its threads.")] = False,
 ) -> None:
-    """Show what the consumers of a group report of themselves: queues, offsets, settings.
+    """Show what the consumers of a group report of themselves: queues, rates, settings.
+
+    What RocketMQ holds for a problem of a group is named: different
+    subscriptions, a queue that is not consumed or cannot be locked.
 
     Examples of use:
 
@@ -134,14 +137,63 @@ def group_state(
     """
     from msgspec import to_builtins
 
-    clients = [one.client_id or "" for one in _members(session, group)] if client is None else [client]
+    from gantrymq.cli.admin.diagnosis import has_one_subscription, problems_of
+    from gantrymq.clock import SystemClock
+    from gantrymq.errors import GantrymqError
+
+    versions = {str(fields["clientId"]): fields["version"] for fields in map(_client_fields, _members(session, group))}
+    clients = list(versions) if client is None else [client]
     if not clients:
         session.finding(f"no consumer of group {group} is connected")
+    infos: dict[str, ConsumerRunningInfo] = {}
     for one in clients:
-        info = session.admin.consumer_running_info(group, one, jstack=jstack)
-        fields = {"group": group, "clientId": one, **to_builtins(info)}
-        shown = {**info.properties, **{key: str(value) for key, value in info.mq_table.items()}}
-        session.pairs(f"{group} {one}", fields, shown=shown | ({"stacks": info.jstack or ""} if jstack else {}))
+        try:
+            infos[one] = session.admin.consumer_running_info(group, one, jstack=jstack)
+        except GantrymqError as error:
+            if len(clients) == 1:
+                raise
+            session.missing(one, error)
+    now_ms = SystemClock().now_ms()
+    is_same = has_one_subscription(infos, now_ms)
+    for one, info in infos.items():
+        problems = problems_of(info, now_ms) if is_same else []
+        found = {
+            "version": versions.get(one),
+            "sameSubscription": is_same,
+            "rebalanceOk": is_same,
+            "problems": problems,
+        }
+        fields = {"group": group, "clientId": one, **found, **to_builtins(info)}
+        session.pairs(f"{group} {one}", fields, shown=_state_shown(info, problems, jstack=jstack))
+    if infos and not session.is_json:
+        from gantrymq.cli.terminal import print_line
+
+        same = "the same subscription" if is_same else "DIFFERENT subscriptions: give all of them the same one"
+        print_line(f"the consumers of {group} have {same}")
+
+
+def _state_shown(info: ConsumerRunningInfo, problems: list[str], *, jstack: bool) -> dict[str, object]:
+    """The state of a consumer as people read it: settings, subscriptions, rates, then queues."""
+    from msgspec import Struct
+    from msgspec.structs import asdict
+
+    from gantrymq.remoting.body import by_queue
+
+    def line(value: Struct) -> str:
+        return ", ".join(f"{name} {one}" for name, one in asdict(value).items() if one)
+
+    return {
+        **info.properties,
+        **{f"subscribes to {one.topic}": one.sub_string for one in info.subscription_set},
+        **{f"rates of {topic}": line(one) or "none" for topic, one in info.status_table.items()},
+        **{f"{one.topic} {one.broker_name} {one.queue_id}": line(state)
+           for one, state in by_queue(info.mq_table).items()},
+        **{f"POP {one.topic} {one.broker_name} {one.queue_id}": line(state)
+           for one, state in by_queue(info.mq_pop_table).items()},
+        **info.user_consumer_info,
+        **({"problems": "; ".join(problems)} if problems else {}),
+        **({"stacks": info.jstack or ""} if jstack else {}),
+    }  # fmt: skip
 
 
 @watched

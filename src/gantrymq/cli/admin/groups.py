@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gantrymq.cli.admin.clients import connected, no_group, queue_owners, require_group
 from gantrymq.cli.admin.session import Broker, Cluster, Session, Target, admin_command, require, watched
+from gantrymq.cli.admin.topics import attribute_change
 
 if TYPE_CHECKING:
     from gantrymq.model.message_queue import MessageQueue
-    from gantrymq.remoting.bodies.group import OffsetWrapper, SubscriptionGroupConfig
+    from gantrymq.remoting.bodies.group import GroupRetryPolicy, OffsetWrapper, SubscriptionGroupConfig
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.", show_default=False)]
 OneTopic = Annotated[str | None, typer.Option("-t", "--topic", metavar="TOPIC", help="Only this topic.")]
@@ -61,6 +63,8 @@ def config_fields(target: Target, config: SubscriptionGroupConfig) -> dict[str, 
         "consumeTimeoutMinute": config.consume_timeout_minute,
         "groupSysFlag": config.group_sys_flag,
         "groupRetryPolicy": to_builtins(config.group_retry_policy),
+        "groupBrokerId": config.broker_id,
+        "subscriptionDataSet": to_builtins(config.subscription_data_set),
         "attributes": config.attributes,
     }
 
@@ -110,6 +114,16 @@ def group_create(
     slow_broker: Annotated[
         int | None, typer.Option("--slow-broker", metavar="ID", help="Broker id for slow consumers (1).")
     ] = None,
+    broker_id: Annotated[
+        int | None, typer.Option("--broker-id", metavar="ID", help="Broker id that it consumes from (0).")
+    ] = None,
+    retry_policy: Annotated[
+        str | None, typer.Option("--retry-policy", metavar="JSON", help="groupRetryPolicy, as RocketMQ writes it.")
+    ] = None,
+    attribute: Annotated[
+        list[str] | None,
+        typer.Option("--attribute", metavar="CHANGE", help="+KEY=VALUE sets one, -KEY removes it; may be repeated."),
+    ] = None,
     broker: Broker = None,
     cluster: Cluster = None,
 ) -> None:
@@ -124,10 +138,7 @@ def group_create(
         gantrymq admin group create invoices --retry-max 3 -b broker-a
         gantrymq admin group create invoices --disable
     """
-    from msgspec.structs import replace
-
     from gantrymq.broker.names import wrong_group
-    from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 
     reason = wrong_group(group)
     require(reason is None, reason or "")
@@ -135,23 +146,42 @@ def group_create(
         "retry_max_times": retry_max, "retry_queue_nums": retry_queues, "consume_enable": is_enabled,
         "consume_message_orderly": is_orderly, "consume_broadcast_enable": may_broadcast,
         "consume_from_min_enable": from_min, "notify_consumer_ids_changed_enable": notify,
-        "which_broker_when_consume_slowly": slow_broker,
+        "which_broker_when_consume_slowly": slow_broker, "broker_id": broker_id,
+        "group_retry_policy": None if retry_policy is None else _retry_policy(retry_policy),
     }  # fmt: skip
     changes = {name: value for name, value in given.items() if value is not None}
+    attributes = dict(attribute_change(one) for one in attribute or ())
 
-    def change(target: Target) -> tuple[bool, SubscriptionGroupConfig]:
-        before = _config_at(session, group, target)
-        wanted = replace(before or SubscriptionGroupConfig(), group_name=group, **changes)
-        session.admin.create_subscription_group(group, wanted, broker=target.address)
-        return before is None, wanted
+    answers = session.each(session.masters(broker, cluster), lambda one: _put(session, group, one, changes, attributes))
+    session.rows([row for _, row in answers], {**_CONFIG_COLUMNS, "created": "created"})
 
-    rows = []
-    for target, (is_new, wanted) in session.each(session.masters(broker, cluster), change):
-        now = _config_at(session, group, target)
-        if now is None or any(getattr(now, name) != value for name, value in changes.items()):
-            session.finding(f"{target.name}: {group} is not as requested; another operator has changed it meanwhile")
-        rows.append({**config_fields(target, now or wanted), "created": is_new})
-    session.rows(rows, {**_CONFIG_COLUMNS, "created": "created"})
+
+def _put(
+    session: Session, group: str, target: Target, changes: Mapping[str, object], attributes: dict[str, str]
+) -> dict[str, object]:
+    """Change fields of a group at a broker, or create it; read it back. ``attributes`` are changes."""
+    from msgspec.structs import replace
+
+    from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
+
+    before = _config_at(session, group, target)
+    wanted = replace(before or SubscriptionGroupConfig(), group_name=group, attributes=attributes, **changes)
+    session.admin.create_subscription_group(group, wanted, broker=target.address)
+    now = _config_at(session, group, target)
+    if now is None or any(getattr(now, name) != value for name, value in changes.items()):
+        session.finding(f"{target.name}: {group} is not as requested; another operator has changed it meanwhile")
+    return {**config_fields(target, now or wanted), "created": before is None}
+
+
+def _retry_policy(text: str) -> GroupRetryPolicy:
+    from gantrymq.errors import RemotingCommandError
+    from gantrymq.remoting.bodies.group import GroupRetryPolicy
+    from gantrymq.remoting.body import decode_edited
+
+    try:
+        return decode_edited(GroupRetryPolicy, text.encode())
+    except RemotingCommandError as error:
+        raise typer.BadParameter(f"--retry-policy: {error}") from None
 
 
 @admin_command
@@ -207,6 +237,7 @@ def group_progress(
         _all_progress(session)
         return
     owners = queue_owners(session, group) if members else {}
+    found, tps = _stats(session, group, topic)
     rows: list[dict[str, object]] = [
         {
             "group": group,
@@ -219,8 +250,9 @@ def group_progress(
             "diff": one.broker_offset - one.consumer_offset,
             "inflight": one.pull_offset - one.consumer_offset,
             "lastTimestamp": one.last_timestamp,
+            "consumeTps": tps,
         }
-        for queue, one in _stats(session, group, topic).items()
+        for queue, one in found.items()
     ]
     columns = {
         "topic": "topic", "brokerName": "broker", "queueId": ">queue", "brokerOffset": ">end",
@@ -231,20 +263,21 @@ def group_progress(
     if not session.is_json and rows:
         from gantrymq.cli.terminal import print_line
 
-        print_line(f"{group} is {sum(int(str(row['diff'])) for row in rows):,} behind")
+        behind, in_flight = (sum(int(str(row[name])) for row in rows) for name in ("diff", "inflight"))
+        print_line(f"{group} is {behind:,} behind, has {in_flight:,} in flight, consumes {tps:,.2f} a second")
 
 
-def _stats(session: Session, group: str, topic: str | None) -> dict[MessageQueue, OffsetWrapper]:
-    """The progress of a group; empty if it exists and has not consumed."""
+def _stats(session: Session, group: str, topic: str | None) -> tuple[dict[MessageQueue, OffsetWrapper], float]:
+    """The progress of a group, empty if it exists and has not consumed, and its messages per second."""
     from gantrymq.errors import NoRouteError
 
     try:
-        return session.admin.consume_stats(group, topic)
+        return session.admin.consume_stats_and_rate(group, topic)
     except NoRouteError:
         if topic is not None:
             raise
         require_group(session, group)
-        return {}
+        return {}, 0.0
 
 
 def _all_progress(session: Session) -> None:
@@ -254,7 +287,7 @@ def _all_progress(session: Session) -> None:
     groups = [one.removeprefix(RETRY_PREFIX) for one in session.admin.topics() if one.startswith(RETRY_PREFIX)]
     columns = {
         "group": "group", "count": ">members", "version": "version", "consumeType": "type",
-        "messageModel": "model", "diffTotal": ">behind",
+        "messageModel": "model", "consumeTps": ">/s", "diffTotal": ">behind",
     }  # fmt: skip
     session.rows((_progress_of(session, one) for one in groups), columns, none="no group has consumed")
 
@@ -263,9 +296,9 @@ def _progress_of(session: Session, group: str) -> dict[str, object]:
     from gantrymq.errors import GantrymqError, RemotingError
     from gantrymq.remoting.codes import version_name
 
-    connection, behind = connected(session, group), None
+    connection, behind, tps = connected(session, group), None, None
     try:
-        table = session.admin.consume_stats(group)
+        table, tps = session.admin.consume_stats_and_rate(group)
         behind = sum(one.broker_offset - one.consumer_offset for one in table.values())
     except RemotingError as error:
         session.missing(group, error)
@@ -278,6 +311,7 @@ def _progress_of(session: Session, group: str) -> dict[str, object]:
         "version": version_name(min(one.version for one in members)) if members else None,
         "consumeType": connection.consume_type if connection else None,
         "messageModel": connection.message_model if connection else None,
+        "consumeTps": tps,
         "diffTotal": behind,
     }
 
@@ -419,5 +453,8 @@ def group_mode(
             topic, group, mode.upper(), pop_share_queue_num=share_queues, broker=one.address
         ),
     )
-    rows = [{**target.fields(), "group": group, "topic": topic, "mode": mode.upper()} for target, _ in done]
+    rows = [
+        {**target.fields(), "group": group, "topic": topic, "mode": mode.upper(), "popShareQueueNum": share_queues}
+        for target, _ in done
+    ]
     session.rows(rows, {"brokerName": "broker", "group": "group", "topic": "topic", "mode": "mode"})

@@ -1,13 +1,14 @@
-"""Single messages: ``message by-id|by-key|by-unique-key|by-offset|print|units|send|deliver|trace``."""
+"""Single messages: ``message by-id|by-key|by-unique-key|by-offset|print|track|units``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gantrymq.cli.admin.session import Broker, Cluster, Session, admin_command, require
+from gantrymq.cli.admin.session import Broker, Session, admin_command, require
 from gantrymq.cli.options import Begin, End, queue_number, whole_number
 
 if TYPE_CHECKING:
@@ -23,7 +24,10 @@ Offset = Annotated[
 ]
 Max = Annotated[int, typer.Option("--max", metavar="N", parser=whole_number(1), help="The maximum number of messages.")]
 
+Tracks = Annotated[bool, typer.Option("--tracks", help="With the groups that have consumed it.")]
+
 _CUT_AT = 60
+_HOUR_MS = 3_600_000
 
 
 @admin_command
@@ -31,6 +35,7 @@ def by_id(
     session: Session,
     topic: Topic,
     msg_ids: Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of messages.", show_default=False)],
+    tracks: Tracks = False,
 ) -> None:
     """Show messages by the broker's id or by the producer's, with their bodies.
 
@@ -50,11 +55,13 @@ def by_id(
         except MQClientError as error:
             session.finding(str(error))
         else:
-            show_message(session, found)
+            show_message(session, found, _tracks(session, found) if tracks else None)
 
 
 @admin_command
-def by_unique_key(session: Session, topic: Topic, msg_id: MessageId, begin: Begin = None, end: End = None) -> None:
+def by_unique_key(
+    session: Session, topic: Topic, msg_id: MessageId, begin: Begin = None, end: End = None, tracks: Tracks = False
+) -> None:
     """Show the messages that were stored with a producer's id (UNIQ_KEY), with their bodies.
 
     Without --begin the last three days are searched. The exit code is 1 if
@@ -70,7 +77,7 @@ def by_unique_key(session: Session, topic: Topic, msg_id: MessageId, begin: Begi
         topic, msg_id, begin_ms=begin, end_ms=FOREVER_MS if end is None else end
     )
     for message in found:
-        show_message(session, message)
+        show_message(session, message, _tracks(session, message) if tracks else None)
     if not found:
         session.finding(f"no message of {topic} has the id {msg_id}; --begin TIME searches more than three days")
 
@@ -83,6 +90,10 @@ def by_key(
     begin: Begin = None,
     end: End = None,
     most: Max = 64,
+    key_type: Annotated[str, typer.Option("--key-type", metavar="(K | T)", help="T: KEY is a tag.")] = "K",
+    last_key: Annotated[
+        str | None, typer.Option("--last-key", metavar="INDEXKEY", help="After this one, for an index in RocksDB.")
+    ] = None,
 ) -> None:
     """List the messages that have a key, oldest first. The exit code is 1 if there is none.
 
@@ -93,16 +104,31 @@ def by_key(
     """
     from gantrymq.client.admin.messages import FOREVER_MS
 
-    found = _as_stored(session).query_message(
-        topic, key, max_num=most, begin_ms=begin or 0, end_ms=FOREVER_MS if end is None else end
+    require(key_type in ("K", "T"), f"{key_type!r} is not K or T")
+    admin = _as_stored(session)
+    found = (admin.query_message if key_type == "K" else admin.query_message_by_tag)(
+        topic, key, max_num=most, begin_ms=begin or 0, end_ms=FOREVER_MS if end is None else end, last_key=last_key
     )
-    list_messages(session, iter(found))
+    if session.is_json:
+        session.rows(
+            ({**json_fields(session, one), "indexKey": _index_key(one, topic, key_type, key)} for one in found), {}
+        )
+    else:
+        list_messages(session, iter(found))
     if not found:
-        session.finding(f"no message of {topic} has the key {key}")
+        session.finding(f"no message of {topic} has the {'key' if key_type == 'K' else 'tag'} {key}")
+
+
+def _index_key(message: ReceivedMessage, topic: str, key_type: str, key: str) -> str:
+    """The key of a message in an index in RocksDB, as mqadmin prints it. ``--last-key`` takes it."""
+    hour_ms = message.store_timestamp_ms // _HOUR_MS * _HOUR_MS
+    return f"{hour_ms}@{topic}@{key_type}@{key}@{message.msg_id}@{message.phy_offset}"
 
 
 @admin_command
-def by_offset(session: Session, topic: Topic, queue: Queue, offset: Offset, broker: Broker = None) -> None:
+def by_offset(
+    session: Session, topic: Topic, queue: Queue, offset: Offset, broker: Broker = None, tracks: Tracks = False
+) -> None:
     """Show the message at an offset of a queue. The exit code is 1 if there is none.
 
     If several brokers have the topic, name one with --broker.
@@ -119,7 +145,7 @@ def by_offset(session: Session, topic: Topic, queue: Queue, offset: Offset, brok
         limits = f"; the queue has {stats.min_offset} to {stats.max_offset}" if stats else ""
         session.finding(f"no message is at offset {offset} of queue {queue} of {topic}{limits}")
     else:
-        show_message(session, found)
+        show_message(session, found, _tracks(session, found) if tracks else None)
 
 
 def _as_stored(session: Session) -> AdminClient:
@@ -158,6 +184,7 @@ def print_messages(
     ] = None,
     tag: Annotated[str, typer.Option("--tag", metavar="EXPRESSION", help="A tag, or A || B.")] = "*",
     most: Max = 100,
+    count_tags: Annotated[bool, typer.Option("--count-tags", help="How many messages each tag has.")] = False,
     broker: Broker = None,
 ) -> None:
     """List the messages of a topic, queue by queue, without a consumer group.
@@ -172,7 +199,13 @@ def print_messages(
     found = read_messages(
         session, topic, queue=queue, begin_ms=begin, end_ms=end, start=start, tag=tag, most=most, brokers=names
     )
-    list_messages(session, found, none=f"{topic} has no such message")
+    none = f"{topic} has no such message"
+    if not count_tags:
+        list_messages(session, found, none=none)
+        return
+    counts = Counter(message.tags or None for message in found)
+    rows = [{"topic": topic, "tags": tags, "count": count} for tags, count in counts.most_common()]
+    session.rows(rows, {"tags": "tag", "count": ">messages"}, none=none)
 
 
 def read_messages(
@@ -274,10 +307,12 @@ def _in_a_line(session: Session, message: ReceivedMessage) -> dict[str, object]:
     }
 
 
-def show_message(session: Session, message: ReceivedMessage) -> None:
-    """Print one message, whose body is as stored."""
+def show_message(
+    session: Session, message: ReceivedMessage, tracks: Sequence[Mapping[str, object]] | None = None
+) -> None:
+    """Print one message, whose body is as stored, with the rows of ``tracks``."""
     if session.is_json:
-        session.rows([json_fields(session, message)], {})
+        session.rows([json_fields(session, message) | ({} if tracks is None else {"tracks": tracks})], {})
         return
     from gantrymq.cli.body_lines import body_lines
     from gantrymq.cli.terminal import print_line, print_pairs
@@ -301,6 +336,9 @@ def show_message(session: Session, message: ReceivedMessage) -> None:
     print()
     for line in body_lines(body):
         print_line(line)
+    if tracks is not None:
+        print()
+        session.rows(tracks, _TRACK_COLUMNS, none=f"no group has consumed {message.topic}")
 
 
 @admin_command
@@ -315,15 +353,21 @@ def track(session: Session, topic: Topic, msg_id: MessageId) -> None:
 
         gantrymq admin message track orders 7F00000100002A9F0000000000000000
     """
-    message = session.admin.view_message(topic, msg_id)
+    rows = _tracks(session, session.admin.view_message(topic, msg_id))
+    session.rows(rows, _TRACK_COLUMNS, none=f"no group has consumed {topic}")
+
+
+_TRACK_COLUMNS = {
+    "group": "group", "state": "state", "queueOffset": ">offset", "consumerOffset": ">committed",
+    "consumed": "consumed",
+}  # fmt: skip
+
+
+def _tracks(session: Session, message: ReceivedMessage) -> list[dict[str, object]]:
+    """The state of a message in each group of its topic."""
     host = str(message.store_host)
     names = {one.name for one in session.brokers() if one.address == host}
-    rows = [_track(session, message, group, names) for group in session.admin.topic_consumers(topic)]
-    columns = {
-        "group": "group", "state": "state", "queueOffset": ">offset", "consumerOffset": ">committed",
-        "consumed": "consumed",
-    }  # fmt: skip
-    session.rows(rows, columns, none=f"no group has consumed {topic}")
+    return [_track(session, message, group, names) for group in session.admin.topic_consumers(message.topic)]
 
 
 def _track(session: Session, message: ReceivedMessage, group: str, names: set[str]) -> dict[str, object]:
@@ -379,11 +423,15 @@ def units(
     one = _queue(session, topic, queue, broker)
     [target] = session.masters(one.broker_name)[:1]
     found = session.admin.consume_queue(target.address, topic, queue, offset, count, group)
+    subscription = found.subscription_data.sub_string if found.subscription_data else None
     rows = [
         {
             "topic": topic, "brokerName": one.broker_name, "queueId": queue, "queueOffset": offset + number,
             "phyOffset": unit.physic_offset, "size": unit.physic_size, "tagsCode": unit.tags_code,
-            **({"passesFilter": unit.eval} if group is not None else {}), "problem": unit.msg,
+            "extendData": unit.extend_data_json, "bitMap": unit.bit_map,
+            **({"passesFilter": unit.eval, "subscription": subscription, "filterData": found.filter_data}
+               if group is not None else {}),
+            "problem": unit.msg, "minOffset": found.min_queue_index, "maxOffset": found.max_queue_index,
         }
         for number, unit in enumerate(found.queue_data or ())
     ]  # fmt: skip
@@ -393,125 +441,3 @@ def units(
     }  # fmt: skip
     none = f"queue {queue} of {topic} has {found.min_queue_index} to {found.max_queue_index}"
     session.rows(rows, columns, none=none)
-
-
-@admin_command
-def send(
-    session: Session,
-    topic: Topic,
-    body: Annotated[str, typer.Argument(metavar="BODY", help="The body, as text.", show_default=False)],
-    key: Annotated[list[str] | None, typer.Option("-k", "--key", metavar="KEY", help="A key; may be repeated.")] = None,
-    tag: Annotated[str, typer.Option("--tag", metavar="TAG", help="Its tag.", show_default=False)] = "",
-    queue: Annotated[
-        int | None, typer.Option("-q", "--queue", metavar="Q", parser=queue_number, help="To this queue.")
-    ] = None,
-    broker: Broker = None,
-) -> None:
-    """Send one message, and show where it was stored.
-
-    Examples of use:
-
-        gantrymq admin message send orders hello
-        gantrymq admin message send orders '{"id": 1}' -k 4711 --tag paid -b broker-a -q 0
-    """
-    from gantrymq.client.producer.producer import Producer
-    from gantrymq.model.message import Message
-
-    require(queue is None or broker is not None, "--queue needs --broker")
-    names = None if broker is None else {one.name for one in session.brokers(broker)}
-
-    def chosen(queues: Sequence[MessageQueue]) -> MessageQueue:
-        found = [one for one in queues if (names is None or one.broker_name in names) and queue in (None, one.queue_id)]
-        require(found, f"{topic} has no such queue to write to")
-        return found[0]
-
-    with Producer(session.producer_config()) as producer:
-        result = producer.send(Message(topic, body.encode(), tags=tag, keys=key or ()), chosen if names else None)
-    row = {
-        "topic": topic, "brokerName": result.queue.broker_name, "queueId": result.queue.queue_id,
-        "queueOffset": result.queue_offset, "status": result.status.name, "msgId": result.msg_id,
-        "offsetMsgId": result.offset_msg_id,
-    }  # fmt: skip
-    columns = {"brokerName": "broker", "queueId": ">queue", "queueOffset": ">offset", "status": "status", "msgId": "id"}
-    session.rows([row], columns)
-
-
-@admin_command
-def deliver(
-    session: Session,
-    topic: Topic,
-    msg_id: MessageId,
-    group: Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help="The group.", show_default=False)],
-    client: Annotated[
-        str | None, typer.Option("--client", metavar="ID", help="One consumer.", show_default="the first")
-    ] = None,
-) -> None:
-    """Make a connected consumer of a group consume one message now, and show what it answers.
-
-    Examples of use:
-
-        gantrymq admin message deliver orders 7F00000100002A9F0000000000000000 -g invoices
-    """
-    from msgspec import to_builtins
-
-    found = session.admin.view_message(topic, msg_id)
-    if client is None:
-        members = session.admin.consumer_connection(group).connection_set
-        client = min(one.client_id or "" for one in members)
-    address = str(found.store_host)
-    result = session.admin.consume_message_directly(group, client, topic, found.offset_msg_id, address)
-    fields = {"group": group, "clientId": client, "msgId": found.msg_id, **to_builtins(result)}
-    session.pairs(f"{msg_id} at {client}", fields, shown=to_builtins(result))
-
-
-@admin_command
-def probe(
-    session: Session,
-    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", show_default=False)] = None,
-    amount: Annotated[int, typer.Option("--amount", metavar="N", min=1, max=100_000, help="Messages a broker.")] = 10,
-    size: Annotated[int, typer.Option("--size", metavar="BYTES", min=1, max=4_000_000, help="Size of a body.")] = 128,
-    broker: Broker = None,
-    cluster: Cluster = None,
-) -> None:
-    """Measure how long sends take: to each broker's own topic, or to a TOPIC.
-
-    The messages stay: without TOPIC they go to the topic that has the broker's
-    name, which RocketMQ keeps for that.
-
-    Examples of use:
-
-        gantrymq admin message probe --amount 100
-        gantrymq admin message probe orders --size 1024
-    """
-    from gantrymq.client.producer.producer import Producer
-    from gantrymq.clock import SystemClock
-    from gantrymq.model.message import Message
-
-    clock, body = SystemClock(), b"a" * size
-    with Producer(session.producer_config()) as producer:
-
-        def timed(name: str) -> dict[str, object]:
-            took = []
-            for _ in range(amount + 1):
-                begin = clock.monotonic_s()
-                producer.send(Message(name, body))
-                took.append((clock.monotonic_s() - begin) * 1000)
-            ordered = sorted(took[1:])  # the first one connects
-            return {
-                "topic": name, "amount": amount, "bodyLength": size, "meanMs": sum(ordered) / amount,
-                "medianMs": ordered[amount // 2], "maxMs": ordered[-1],
-            }  # fmt: skip
-
-        if topic is not None:
-            rows = [timed(topic)]
-        else:
-            answers = session.each(session.masters(broker, cluster), lambda one: timed(one.name))
-            rows = [{**target.fields(), **found} for target, found in answers]
-    columns = {
-        "topic": "topic",
-        "amount": ">messages",
-        "meanMs": ">mean ms",
-        "medianMs": ">median ms",
-        "maxMs": ">max ms",
-    }
-    session.rows(rows, columns)

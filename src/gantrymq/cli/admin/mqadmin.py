@@ -17,6 +17,7 @@ import typer
 
 from gantrymq.cli.admin.commands import admin_application
 from gantrymq.cli.admin.session import require
+from gantrymq.cli.admin.tools_file import with_account
 from gantrymq.cli.terminal import warn
 from gantrymq.errors import MQClientError
 
@@ -46,12 +47,13 @@ class Subcommand(NamedTuple):
 
 
 _WHERE = "b/brokerAddr=:--broker c/clusterName=:--cluster"
+_POLICY = "s/subject=:1 r/resources=:*--resource a/actions=:*--action d/decision=:--decision i/sourceIp=:*--source-ip"
 SUBCOMMANDS: dict[str, Subcommand] = {
     "updateTopic": Subcommand(
         "topic create",
         f"{_WHERE} t/topic=:1 a/attributes=:*--attribute r/readQueueNums=8:--read-queues"
         " w/writeQueueNums=8:--write-queues p/perm=6:--perm o/order=false:?--order/--no-order"
-        " u/unit=:~ s/hasUnitSub=:~",
+        " u/unit=:?--unit/--no-unit s/hasUnitSub=:?--unit-sub/--no-unit-sub",
         "b c",
     ),
     "updateTopicList": Subcommand("import --replace", f"{_WHERE} f/filename=:1", "b c"),
@@ -62,9 +64,9 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         " m/consumeFromMinEnable=false:?--from-min/--no-from-min"
         " d/consumeBroadcastEnable=false:?--broadcast/--no-broadcast"
         " o/consumeMessageOrderly=false:?--orderly/--no-orderly q/retryQueueNums=1:--retry-queues"
-        " r/retryMaxTimes=16:--retry-max p/groupRetryPolicy=:! i/brokerId=:~"
+        " r/retryMaxTimes=16:--retry-max p/groupRetryPolicy=:--retry-policy i/brokerId=:--broker-id"
         " w/whichBrokerWhenConsumeSlowly=1:--slow-broker a/notifyConsumerIdsChanged=true:?--notify/--no-notify"
-        " /attributes=:!",
+        " /attributes=:*--attribute",
         "b c",
     ),
     "updateSubGroupList": Subcommand("import --replace", f"{_WHERE} f/filename=:1", "b c"),
@@ -81,22 +83,22 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "topicClusterList": Subcommand("topic route", "t/topic=:1"),
     "brokerStatus": Subcommand("broker status", _WHERE, "b c"),
     "queryMsgById": Subcommand(
-        "message by-id",
+        "message by-id --tracks",
         "t/topic=:1 i/msgId=:*2 g/consumerGroup=:--group d/clientId=:--client s/sendMessage=:! u/unitName=:~"
         " f/bodyFormat=:. c/cluster=:~",
     ),
     "queryMsgByKey": Subcommand(
         "message by-key",
         "t/topic=:1 k/msgKey=:2 b/beginTimestamp=:@--begin e/endTimestamp=:@--end m/maxNum=:--max c/cluster=:~"
-        " p/keyType=:! l/lastKey=:!",
+        " p/keyType=:--key-type l/lastKey=:--last-key",
     ),
     "queryMsgByUniqueKey": Subcommand(
-        "message by-unique-key",
+        "message by-unique-key --tracks",
         "t/topic=:1 i/msgId=:2 a/showAll:. g/consumerGroup=:--group d/clientId=:--client c/cluster=:~"
         " s/startTime=:@--begin e/endTime=:@--end",
     ),
     "queryMsgByOffset": Subcommand(
-        "message by-offset",
+        "message by-offset --tracks",
         "t/topic=:1 b/brokerName=:--broker i/queueId=:2 o/offset=:3 f/bodyFormat=:. r/routeTopic=:!",
     ),
     "queryMsgTraceById": Subcommand(
@@ -111,7 +113,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "printMsgByQueue": Subcommand(
         "message print",
         "t/topic=:1 a/brokerName=:--broker i/queueId=:--queue s/subExpression=:--tag b/beginTimestamp=:@--begin"
-        " e/endTimestamp=:@--end c/charsetName=:. p/print=:. d/printBody=:. f/calculate=:!",
+        " e/endTimestamp=:@--end c/charsetName=:. p/print=:. d/printBody=:. f/calculate=:?--count-tags",
     ),
     "sendMsgStatus": Subcommand("message probe", "b/brokerName=:1 s/messageSize=:--size c/count=50:--amount"),
     "brokerConsumeStats": Subcommand(
@@ -171,37 +173,73 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         " s/beginTimestamp=:@--begin e/endTimestamp=:@--end c/MessageNumber=128:--max",
     ),
     "exportMetadata": Subcommand(
-        "export", f"{_WHERE} f/filePath=:1 t/topic:--topics g/subscriptionGroup:--groups s/specialTopic:--all", "b c"
+        "report metadata",
+        f"{_WHERE} f/filePath=:1 t/topic:--topics g/subscriptionGroup:--groups s/specialTopic:--all",
+        "b c",
     ),
-    "exportConfigs": Subcommand("broker config get", "c/clusterName=:--cluster f/filePath=:~", "c"),
+    "exportConfigs": Subcommand("report configs", "c/clusterName=:--cluster f/filePath=:1", "c"),
+    "exportMetrics": Subcommand("report metrics", "c/clusterName=:--cluster f/filePath=:1", "c"),
+    "startMonitoring": Subcommand("monitor --watch 60", ""),
+    "createUser": Subcommand("user create", f"{_WHERE} u/username=:1 p/password=:--password t/userType=:--type", "b c"),
+    "updateUser": Subcommand(
+        "user update",
+        f"{_WHERE} u/username=:1 p/password=:--password t/userType=:--type s/userStatus=:--status",
+        "b c",
+    ),
+    "deleteUser": Subcommand("user delete", f"{_WHERE} u/username=:1", "b c"),
+    "getUser": Subcommand("user get", f"{_WHERE} u/username=:1", "b c"),
+    "listUser": Subcommand("user list", f"{_WHERE} f/filter=:--filter", "b c"),
+    "copyUser": Subcommand("user copy", "f/fromBroker=:--from t/toBroker=:--to u/usernames=:*1"),
+    "createAcl": Subcommand("acl create", f"{_WHERE} {_POLICY}", "b c"),
+    "updateAcl": Subcommand("acl update", f"{_WHERE} {_POLICY}", "b c"),
+    "deleteAcl": Subcommand("acl delete", f"{_WHERE} s/subject=:1 r/resources=:--resource", "b c"),
+    "getAcl": Subcommand("acl get", f"{_WHERE} s/subject=:1", "b c"),
+    "listAcl": Subcommand("acl list", f"{_WHERE} s/subject=:--subject r/resource=:--resource", "b c"),
+    "copyAcl": Subcommand("acl copy", "f/fromBroker=:--from t/toBroker=:--to s/subjects=:*1"),
+    "getColdDataFlowCtrInfo": Subcommand("broker cold-data get", _WHERE, "b c"),
+    "updateColdDataFlowCtrGroupConfig": Subcommand(
+        "broker cold-data set", f"{_WHERE} g/consumerGroup=:1 v/threshold=:2", "b c"
+    ),
+    "removeColdDataFlowCtrGroupConfig": Subcommand("broker cold-data remove", f"{_WHERE} g/consumerGroup=:1", "b c"),
+    "setCommitLogReadAheadMode": Subcommand("broker read-ahead", f"{_WHERE} m/commitLogReadAheadMode=:1", "b c"),
+    "switchTimerEngine": Subcommand("broker timer-engine", f"{_WHERE} e/engineType=:1", "b c"),
+    "resetMasterFlushOffset": Subcommand("broker flush-offset", "b/brokerAddr=:--broker o/offset=:1", "b"),
+    "getBrokerEpoch": Subcommand(
+        "broker epoch", "c/clusterName=:--cluster b/brokerName=:--broker i/interval=:--watch", "b c"
+    ),
+    "exportPopRecord": Subcommand("broker export-pop", f"{_WHERE} d/dryRun=:?--dry-run", "b c"),
+    "checkRocksdbCqWriteProgress": Subcommand(
+        "broker rocksdb check", "c/cluster=:--cluster t/topic=:--topic cf/checkFrom=:@--begin", "c"
+    ),
+    "rocksDBConfigToJson": Subcommand(
+        "broker rocksdb export",
+        "b/brokerAddr=:--broker c/cluster=:--cluster t/configType=:kinds p/configPath=:! e/exportFile=:!"
+        " j/jsonEnable=:~",
+        "b c",
+    ),
+    "getBrokerLiteInfo": Subcommand("lite broker", "b/brokerAddr=:--broker c/cluster=:--cluster d/showDetail:.", "b c"),
+    "getParentTopicInfo": Subcommand("lite parent", "p/parentTopic=:1"),
+    "getLiteTopicInfo": Subcommand("lite topic", "p/parentTopic=:1 l/liteTopic=:2 s/showClientId:."),
+    "getLiteClientInfo": Subcommand("lite client", "p/parentTopic=:1 c/clientId=:2 g/group=:--group s/showDetail:."),
+    "getLiteGroupInfo": Subcommand(
+        "lite group", "p/parentTopic=:1 g/group=:--group l/liteTopic=:--lite-topic k/topK=:--top"
+    ),
+    "triggerLiteDispatch": Subcommand(
+        "lite dispatch", "p/parentTopic=:1 g/group=:--group c/clientId=:--client b/brokerName=:--broker"
+    ),
     "haStatus": Subcommand("ha", f"{_WHERE} i/interval=:--watch"),
 }  # fmt: skip
 
-_CONTROLLER = "a controller (RocketMQ's controller mode), which gantrymq does not have"
-_ACL = "RocketMQ's ACL 2.0 (requests 3001 to 3010); gantrymq's broker reads plain_acl.yml"
-_COLD = "RocketMQ's cold data flow control (requests 2001 to 2004)"
-_ROCKSDB = "a broker with storeType=defaultRocksDB"
-_CONTAINER = "a broker container"
-_LITE = "RocketMQ's lite topics (requests 200074 to 200079)"
-_STATIC = "static topics (request 513)"
+_CONTROLLER = "a controller of RocketMQ, which gantrymq does not have: use RocketMQ's mqadmin"
+_CONTAINER = "a container of brokers, which gantrymq does not have: start each broker as a process of its own"
+_STATIC = "static topics, which map their queues to several brokers: use RocketMQ's mqadmin at RocketMQ's brokers"
 UNSUPPORTED = {
     **dict.fromkeys(("addBroker", "removeBroker"), _CONTAINER),
-    **dict.fromkeys(("createUser", "updateUser", "deleteUser", "getUser", "listUser", "copyUser"), _ACL),
-    **dict.fromkeys(("createAcl", "updateAcl", "deleteAcl", "getAcl", "listAcl", "copyAcl"), _ACL),
-    **dict.fromkeys(("getSyncStateSet", "getBrokerEpoch", "getControllerMetaData", "getControllerConfig"), _CONTROLLER),
+    **dict.fromkeys(("getSyncStateSet", "getControllerMetaData", "getControllerConfig"), _CONTROLLER),
     **dict.fromkeys(("updateControllerConfig", "electMaster", "cleanBrokerMetadata"), _CONTROLLER),
-    **dict.fromkeys(("getColdDataFlowCtrInfo", "updateColdDataFlowCtrGroupConfig"), _COLD),
-    **dict.fromkeys(("removeColdDataFlowCtrGroupConfig", "setCommitLogReadAheadMode"), _COLD),
-    **dict.fromkeys(("exportMetadataInRocksDB", "rocksDBConfigToJson", "checkRocksdbCqWriteProgress"), _ROCKSDB),
-    **dict.fromkeys(("getBrokerLiteInfo", "getParentTopicInfo", "getLiteTopicInfo"), _LITE),
-    **dict.fromkeys(("getLiteClientInfo", "getLiteGroupInfo", "triggerLiteDispatch"), _LITE),
     **dict.fromkeys(("updateStaticTopic", "remappingStaticTopic"), _STATIC),
-    "resetMasterFlushOffset": "a slave (request 908)",
-    "startMonitoring": "a process that stays; `gantrymq admin group progress --watch 10` shows the same",
-    "exportMetrics": "nothing more; `gantrymq admin cluster --json` and `gantrymq admin stats --json` have the figures",
-    "exportPopRecord": "a broker with POP records in RocksDB",
-    "dumpCompactionLog": "the files of a compaction topic",
-    "switchTimerEngine": "a broker with timers in RocksDB (request 5001)",
+    "exportMetadataInRocksDB": "files of RocksDB on this machine: at the broker's, use rocksDBConfigToJson -b instead",
+    "dumpCompactionLog": "files of a compaction topic, which gantrymq does not read: use RocketMQ's mqadmin",
 }
 
 
@@ -209,7 +247,8 @@ def mqadmin(context: typer.Context) -> None:
     """Call a command by its name and option letters in RocketMQ's mqadmin.
 
     The output is that of gantrymq admin; its options (--json, --profile, ...) may
-    follow. Without a NAME all names are listed.
+    follow. Without a NAME all names are listed. As in mqadmin, the keys of
+    ROCKETMQ_HOME/conf/tools.yml are used if no others are given.
 
     Examples of use:
 
@@ -223,7 +262,7 @@ def mqadmin(context: typer.Context) -> None:
     if not context.args:
         _print_names()
         return
-    words = translated(context.args)
+    words = with_account(translated(context.args))
     command = get_command(admin_application(words))
     with command.make_context("gantrymq admin", words) as inner:
         command.invoke(inner)
@@ -373,7 +412,7 @@ def _by_message_id(words: str) -> Callable[[Mapping[str, str]], list[str]]:
         if "g" in given and "d" in given:
             require({"t", "i"} <= given.keys(), "-t and -i are needed")
             return ["message", "deliver", given["t"], given["i"], f"--group={given['g']}", f"--client={given['d']}"]
-        name = "queryMsgById" if words.endswith("by-id") else "queryMsgByUniqueKey"
+        name = "queryMsgById" if "by-id" in words else "queryMsgByUniqueKey"
         rest = {letter: value for letter, value in given.items() if letter not in ("g", "d")}
         return [*words.split(" "), *_words(name, _options(SUBCOMMANDS[name]), rest)]
 
@@ -415,6 +454,16 @@ def _order_configuration(given: Mapping[str, str]) -> list[str]:
     return ["kv", method, ORDER_TOPIC_CONFIG, given["t"], *([given["v"]] if method == "put" else [])]
 
 
+def _kinds_of_tables(given: Mapping[str, str]) -> list[str]:
+    """mqadmin separates the tables by semicolons."""
+    row = SUBCOMMANDS["rocksDBConfigToJson"]
+    options = [one for one in _options(row) if one.target != "kinds"]
+    names = {name.lower(): name for name in ("topics", "subscriptionGroups", "consumerOffsets")}
+    kinds = [one.strip() for one in given.get("t", "").split(";") if one.strip()]
+    chosen = [f"--kind={names.get(one.lower(), one)}" for one in kinds]
+    return [*row.words.split(" "), *_words("rocksDBConfigToJson", options, given), *chosen]
+
+
 def _all_messages(name: str) -> Callable[[Mapping[str, str]], list[str]]:
     """mqadmin prints all messages."""
     from gantrymq.model.java import LONG_MAX
@@ -427,12 +476,13 @@ def _all_messages(name: str) -> Callable[[Mapping[str, str]], list[str]]:
 
 
 _REWRITTEN: dict[str, Callable[[Mapping[str, str]], list[str]]] = {
-    "queryMsgById": _by_message_id("message by-id"),
-    "queryMsgByUniqueKey": _by_message_id("message by-unique-key"),
+    "queryMsgById": _by_message_id("message by-id --tracks"),
+    "queryMsgByUniqueKey": _by_message_id("message by-unique-key --tracks"),
     "updateBrokerConfig": _setting("updateBrokerConfig"),
     "updateNamesrvConfig": _setting("updateNamesrvConfig"),
     "resetOffsetByTime": _reset,
     "updateOrderConf": _order_configuration,
+    "rocksDBConfigToJson": _kinds_of_tables,
     "printMsg": _all_messages("printMsg"),
     "printMsgByQueue": _all_messages("printMsgByQueue"),
 }

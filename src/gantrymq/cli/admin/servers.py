@@ -66,7 +66,18 @@ def _state(session: Session, target: Target) -> dict[str, object]:
         "hours": None if age_ms is None else age_ms / _HOUR_MS,
         "diskUsedRatio": _rate(info.get("commitLogDiskRatio")),
         "active": info["brokerActive"] == "true" if "brokerActive" in info else None,
+        **{name: _number(info.get(name)) for name in _WAITS},
+        **{name: _rate(info.get(name)) for name in ("timerEnqueueTps", "timerDequeueTps")},
     }
+
+
+# How many requests wait and how long the first has waited, how long a put takes, and what timers have not done yet.
+_WAITS = (
+    *("sendThreadPoolQueueSize", "sendThreadPoolQueueHeadWaitTimeMills"),
+    *("pullThreadPoolQueueSize", "pullThreadPoolQueueHeadWaitTimeMills"),
+    *("ackThreadPoolQueueSize", "ackThreadPoolQueueHeadWaitTimeMills"),
+    *("pageCacheLockTimeMills", "timerReadBehind", "timerOffsetBehind", "timerCongestNum"),
+)
 
 
 def _now_ms() -> int:
@@ -245,17 +256,22 @@ def consume_stats(
     """
     chosen = session.masters(broker, cluster)
     answers = session.each(chosen, lambda one: session.admin.broker_consume_stats(one.address, is_order=is_order))
-    rows = (
-        {"brokerName": target.name, **row}
+    rows = [
+        {"brokerName": target.name, **row, "diffTotal": found.total_diff}
         for target, found in answers
         for row in _progress(found)
         if int(str(row["diff"])) >= behind
-    )
+    ]
     columns = {
         "group": "group", "topic": "topic", "brokerName": "broker", "queueId": ">queue", "brokerOffset": ">end",
         "consumerOffset": ">committed", "diff": ">behind", "lastTimestamp": "consumed up to",
     }  # fmt: skip
     session.rows(rows, columns, none="no group has consumed, or none is so far behind")
+    if not session.is_json:
+        from gantrymq.cli.terminal import print_line
+
+        for name, total in {row["brokerName"]: row["diffTotal"] for row in rows}.items():
+            print_line(f"all groups of {name} are {total:,} behind")
 
 
 def _progress(found: ConsumeStatsList) -> Iterator[dict[str, object]]:
@@ -288,15 +304,22 @@ def ha(session: Session, broker: Broker = None, cluster: Cluster = None) -> None
     rows: list[dict[str, object]] = []
     chosen = session.brokers(broker, cluster)
     for target, info in session.each(chosen, lambda one: session.admin.ha_status(one.address)):
-        base = {**target.fields(), "master": info.master, "maxOffset": info.master_commit_log_max_offset}
+        base = {
+            **target.fields(), "master": info.master, "maxOffset": info.master_commit_log_max_offset,
+            "slaves": len(info.ha_connection_info),
+        }  # fmt: skip
         slaves = [
             {"slave": one.addr, "slaveOffset": one.slave_ack_offset, "diff": one.diff, "inSync": one.in_sync,
-             "bytesPerSecond": one.transferred_byte_in_second}
+             "bytesPerSecond": one.transferred_byte_in_second, "transferFromWhere": one.transfer_from_where}
             for one in info.ha_connection_info
         ]  # fmt: skip
         own = info.ha_client_runtime_info
         if not info.master:
-            base |= {"masterAddress": own.master_addr, "maxOffset": own.max_offset, "activated": own.activated}
+            base |= {
+                "masterAddress": own.master_addr, "maxOffset": own.max_offset, "activated": own.activated,
+                "bytesPerSecond": own.transferred_byte_in_second, "lastReadTimestamp": own.last_read_timestamp,
+                "lastWriteTimestamp": own.last_write_timestamp, "masterFlushOffset": own.master_flush_offset,
+            }  # fmt: skip
         rows += [{**base, "inSyncSlaves": info.in_sync_slave_nums, **slave} for slave in slaves or [{"slave": None}]]
     columns = {
         "brokerName": "broker", "brokerId": ">id", "address": "address", "maxOffset": ">end of log",

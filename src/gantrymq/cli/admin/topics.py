@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)]
 
 _DEFAULT_QUEUES = 8  # mqadmin's
+_UNIT, _UNIT_SUBSCRIPTION = 1, 2  # bits of topicSysFlag (TopicSysFlag)
 _PERM_TEXTS = {"RW": 6, "WR": 6, "R": 4, "W": 2, "-": 0}
 
 
@@ -95,6 +96,10 @@ def topic_create(
         list[str] | None,
         typer.Option("--attribute", metavar="CHANGE", help="+message.type=FIFO sets one, -message.type removes it."),
     ] = None,
+    is_unit: Annotated[bool | None, typer.Option("--unit/--no-unit", help="Of a unit.", show_default=False)] = None,
+    has_unit_subscription: Annotated[
+        bool | None, typer.Option("--unit-sub/--no-unit-sub", help="Consumed by units.", show_default=False)
+    ] = None,
     broker: Broker = None,
     cluster: Cluster = None,
 ) -> None:
@@ -122,9 +127,11 @@ def topic_create(
         "order": is_order,
     }
     given = {name: value for name, value in changes.items() if value is not None}
-    attributes = dict(_attribute(one) for one in attribute or ())
+    attributes = dict(attribute_change(one) for one in attribute or ())
     targets = session.masters(broker, cluster)
-    change_topic(session, topic, given, targets, attributes=attributes, creates=True)
+    flags = {_UNIT: is_unit, _UNIT_SUBSCRIPTION: has_unit_subscription}
+    bits = {bit: is_on for bit, is_on in flags.items() if is_on is not None}
+    change_topic(session, topic, given, targets, attributes=attributes, creates=True, sys_flags=bits)
     if is_order:
         _set_order(session, topic, targets)
 
@@ -156,7 +163,8 @@ def perm_text(perm: int) -> str:
     return f"{'R' if perm & 4 else '-'}{'W' if perm & 2 else '-'}{'X' if perm & 1 else '-'}"
 
 
-def _attribute(change: str) -> tuple[str, str]:
+def attribute_change(change: str) -> tuple[str, str]:
+    """``+KEY=VALUE`` or ``-KEY`` as the key, with its sign, and the value. Raises a usage error."""
     require(change[:1] in ("+", "-") and len(change) > 1, f"{change!r} is not +KEY=VALUE or -KEY")
     key, _, value = change.partition("=")
     return key, value
@@ -170,8 +178,9 @@ def change_topic(
     *,
     attributes: dict[str, str],
     creates: bool,
+    sys_flags: Mapping[int, bool] | None = None,
 ) -> None:
-    """Change fields of a topic at each broker, read it back, and print it."""
+    """Change fields of a topic at each broker, and bits of its topicSysFlag; read it back, and print it."""
     from msgspec.structs import replace
 
     from gantrymq.errors import MQClientError
@@ -185,6 +194,8 @@ def change_topic(
         if before is None and not creates:
             raise MQClientError(f"{target.name} has no topic {topic}; `gantrymq admin topic create` creates it")
         wanted = replace(before or new, topic_name=topic, attributes=attributes, **given)
+        for bit, is_on in (sys_flags or {}).items():
+            wanted.topic_sys_flag = wanted.topic_sys_flag | bit if is_on else wanted.topic_sys_flag & ~bit
         admin.put_topic_config(wanted, broker=target.address)
         return before, wanted
 
@@ -303,6 +314,7 @@ def topic_route(session: Session, topic: Topic) -> None:
                 "permText": perm_text(data.perm),
                 "topicSysFlag": data.topic_sys_flag,
                 "orderTopicConf": route.order_topic_conf,
+                "enableActingMaster": known.enable_acting_master if known else None,
             }
         )
     columns = {
@@ -321,6 +333,7 @@ def topic_status(session: Session, topic: Topic) -> None:
         gantrymq admin topic status orders
         gantrymq admin topic status orders --watch 1
     """
+    found, tps = session.admin.topic_stats_and_rate(topic)
     rows = [
         {
             "topic": topic,
@@ -329,14 +342,19 @@ def topic_status(session: Session, topic: Topic) -> None:
             "minOffset": one.min_offset,
             "maxOffset": one.max_offset,
             "lastUpdateTimestamp": one.last_update_timestamp,
+            "putTps": tps,
         }
-        for queue, one in session.admin.topic_stats(topic).items()
+        for queue, one in found.items()
     ]
     columns = {
         "brokerName": "broker", "queueId": ">queue", "minOffset": ">min", "maxOffset": ">max",
         "lastUpdateTimestamp": "last message",
     }  # fmt: skip
     session.rows(rows, columns)
+    if not session.is_json:
+        from gantrymq.cli.terminal import print_line
+
+        print_line(f"{topic} gets {tps:,.2f} messages a second")
 
 
 @admin_command

@@ -78,11 +78,11 @@ def _exported(
 
     for target, found in session.each(targets, ask):
         for kind, name, config in found:
-            if everything or not _is_own(kind, name, target):
+            if everything or not is_own(kind, name, target):
                 yield {"kind": kind, "cluster": target.cluster, "brokerName": target.name, **to_builtins(config)}
 
 
-def _is_own(kind: str, name: str, target: Target) -> bool:
+def is_own(kind: str, name: str, target: Target) -> bool:
     """Whether every broker makes a topic or group of this name itself."""
     if kind == "group":
         return name.startswith(_OWN_GROUP_PREFIXES)

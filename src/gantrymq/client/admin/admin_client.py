@@ -11,7 +11,9 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self, Unpack
 
+from gantrymq.client.admin.auth import AuthAdmin
 from gantrymq.client.admin.groups import GroupAdmin
+from gantrymq.client.admin.lite import LiteAdmin
 from gantrymq.client.admin.messages import MessageAdmin
 from gantrymq.client.admin.servers import ServerAdmin
 from gantrymq.client.admin.topics import TopicAdmin
@@ -19,7 +21,7 @@ from gantrymq.client.keywords import ClientSettings
 from gantrymq.client.settings import ClientConfig
 
 
-class AdminClient(TopicAdmin, GroupAdmin, MessageAdmin, ServerAdmin):
+class AdminClient(TopicAdmin, GroupAdmin, MessageAdmin, ServerAdmin, AuthAdmin, LiteAdmin):
     """All administrative methods. Each method's docstring names RocketMQ's method.
 
     ``name_servers`` is the list of name servers, with fields of :class:`gantrymq.client.settings.ClientConfig` as

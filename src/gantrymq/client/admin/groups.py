@@ -98,15 +98,22 @@ class GroupAdmin(AdminBase):
 
         A group without a retry topic, such as a broadcasting one, needs ``topic``.
         """
+        return self.consume_stats_and_rate(group, topic)[0]
+
+    def consume_stats_and_rate(
+        self, group: str, topic: str | None = None
+    ) -> tuple[dict[MessageQueue, OffsetWrapper], float]:
+        """:meth:`consume_stats`, and the messages per second that the group consumes at all brokers (consumeTps)."""
         header = GetConsumeStatsRequestHeader(
             consumer_group=self._full(group), topic=None if topic is None else self._full(topic)
         )
-        stats = dict[MessageQueue, OffsetWrapper]()
+        stats, tps = dict[MessageQueue, OffsetWrapper](), 0.0
         for answer in self._each(self._brokers_of_stats(group, topic), question(header, ConsumeStats)).values():
             stats |= by_queue(answer.offset_table)
+            tps += answer.consume_tps
         if topic is not None:
             stats = {queue: one for queue, one in stats.items() if queue.topic == self._full(topic)}
-        return self._shown_queues(stats)
+        return self._shown_queues(stats), tps
 
     def broker_consume_stats(self, broker: str, *, is_order: bool = False) -> ConsumeStatsList:
         """The progress of all groups of a broker, or of those that consume in order (fetchConsumeStatsInBroker)."""

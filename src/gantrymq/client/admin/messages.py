@@ -34,14 +34,36 @@ class MessageAdmin(AdminBase):
     """Single messages of a cluster."""
 
     def query_message(
-        self, topic: str, key: str, *, max_num: int = 64, begin_ms: int = 0, end_ms: int = FOREVER_MS
+        self,
+        topic: str,
+        key: str,
+        *,
+        max_num: int = 64,
+        begin_ms: int = 0,
+        end_ms: int = FOREVER_MS,
+        last_key: str | None = None,
     ) -> list[ReceivedMessage]:
         """Messages that have a key, oldest first; at most ``max_num`` from each broker (queryMessage).
 
         The index compares hash codes of topic and key. Messages of another topic or key are left out, as in RocketMQ.
+        A broker with an index in RocksDB continues after ``last_key``; others ignore it.
         """
-        found = self._query(topic, key, "K", max_num, begin_ms, end_ms)
+        found = self._query(topic, key, "K", max_num, begin_ms, end_ms, last_key)
         return [message for message in found if key in message.keys]
+
+    def query_message_by_tag(
+        self,
+        topic: str,
+        tag: str,
+        *,
+        max_num: int = 64,
+        begin_ms: int = 0,
+        end_ms: int = FOREVER_MS,
+        last_key: str | None = None,
+    ) -> list[ReceivedMessage]:
+        """Messages that have a tag, as :meth:`query_message`. Stores of RocketMQ before 5.5.0 have no index of tags."""
+        found = self._query(topic, tag, "T", max_num, begin_ms, end_ms, last_key)
+        return [message for message in found if message.tags == tag]
 
     def query_message_by_unique_key(
         self, topic: str, unique_key: str, *, begin_ms: int | None = None, end_ms: int = FOREVER_MS
@@ -103,11 +125,11 @@ class MessageAdmin(AdminBase):
         raise MQClientError(f"{address} has no message {msg_id}")
 
     def _query(
-        self, topic: str, key: str, kind: str, max_num: int, begin_ms: int, end_ms: int
+        self, topic: str, key: str, kind: str, max_num: int, begin_ms: int, end_ms: int, last_key: str | None = None
     ) -> list[ReceivedMessage]:
         header = QueryMessageRequestHeader(
             topic=self._full(topic), key=key, max_num=max_num, begin_timestamp=begin_ms, end_timestamp=end_ms,
-            index_type=kind,
+            index_type=kind, last_key=last_key,
         )  # fmt: skip
 
         def request() -> RemotingCommand:

@@ -5,19 +5,31 @@ Source: DefaultMQAdminExtImpl, MQClientAPIImpl.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from gantrymq.client.admin.base import AdminBase, order, question
 from gantrymq.client.arguments import checks_arguments
 from gantrymq.client.requests.calls import Call, body_of, success
 from gantrymq.config.properties import parse_properties
 from gantrymq.errors import MQBrokerError, MQClientError
+from gantrymq.model.fastjson import loads
 from gantrymq.model.java import decode_utf8, encode_utf8
-from gantrymq.remoting.bodies.broker import BrokerStatsData, HARuntimeInfo
+from gantrymq.remoting.bodies.broker import (
+    BrokerStatsData,
+    CheckRocksdbCqWriteResult,
+    EpochEntryCache,
+    HARuntimeInfo,
+)
 from gantrymq.remoting.bodies.topic import KVTable
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
-from gantrymq.remoting.headers.broker import ViewBrokerStatsDataRequestHeader
+from gantrymq.remoting.headers.broker import (
+    CheckRocksdbCqWriteProgressRequestHeader,
+    ExportRocksDBConfigToJsonRequestHeader,
+    ResetMasterFlushOffsetHeader,
+    ViewBrokerStatsDataRequestHeader,
+)
 from gantrymq.remoting.headers.namesrv import (
     AddWritePermOfBrokerRequestHeader,
     AddWritePermOfBrokerResponseHeader,
@@ -29,6 +41,10 @@ from gantrymq.remoting.headers.namesrv import (
     WipeWritePermOfBrokerRequestHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
+
+_COLD_GET, _COLD_SET = RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG
+_READ_AHEAD_MODE = "READ_AHEAD_MODE"
+_TIMER_ENGINE = "E_T"
 
 
 @checks_arguments()
@@ -52,6 +68,52 @@ class ServerAdmin(AdminBase):
     def ha_status(self, broker: str) -> HARuntimeInfo:
         """The replication of a broker, as it sees it (getBrokerHAStatus)."""
         return self._client.call(broker, question(RequestCode.GET_BROKER_HA_STATUS, HARuntimeInfo))
+
+    def reset_master_flush_offset(self, broker: str, offset: int) -> None:
+        """Tell a slave up to which offset of the log its master has flushed (resetMasterFlushOffset)."""
+        self._client.call(broker, order(ResetMasterFlushOffsetHeader(master_flush_offset=offset)))
+
+    def broker_epochs(self, broker: str) -> EpochEntryCache:
+        """The epochs of a broker's log (getBrokerEpochCache). Only a broker with a controller has them."""
+        return self._client.call(broker, question(RequestCode.GET_BROKER_EPOCH_CACHE, EpochEntryCache))
+
+    def cold_data_flow(self, broker: str) -> dict[str, Any] | None:
+        """The limits for reads of cold data and what each group has read, or None (getColdDataFlowCtrInfo)."""
+        return self._client.call(broker, Call(lambda: RemotingCommand(_COLD_GET), _json_object))
+
+    def set_cold_data_threshold(self, broker: str, group: str, threshold_bytes: int) -> None:
+        """Limit the cold data that a group reads (updateColdDataFlowCtrGroupConfig)."""
+        self._client.call(broker, order(_COLD_SET, _text({self._full(group): str(threshold_bytes)})))
+
+    def remove_cold_data_threshold(self, broker: str, group: str) -> None:
+        """Remove the limit of a group (removeColdDataFlowCtrGroupConfig)."""
+        self._client.call(broker, order(RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, encode_utf8(self._full(group))))
+
+    def set_read_ahead(self, broker: str, *, is_random: bool) -> str:
+        """Tell the kernel how the commit log is read (setCommitLogReadAheadMode). Returns the broker's remark."""
+        fields = {_READ_AHEAD_MODE: "1" if is_random else "0"}
+        call = _with_fields(RequestCode.SET_COMMITLOG_READ_MODE, fields)
+        return self._client.call(broker, call)
+
+    def switch_timer_engine(self, broker: str, engine: str) -> None:
+        """Store timers in RocksDB (``R``) or in the files of the wheel (``F``) from now on (switchTimerEngine)."""
+        self._client.call(broker, _with_fields(RequestCode.SWITCH_TIMER_ENGINE, {_TIMER_ENGINE: engine}))
+
+    def export_pop_records(self, broker: str) -> None:
+        """Make a broker move its POP records from RocksDB back into files (exportPopRecord)."""
+        self._client.call(broker, order(RequestCode.POP_ROLLBACK))
+
+    def check_rocksdb_queues(self, broker: str, topic: str = "", since_ms: int = 0) -> CheckRocksdbCqWriteResult:
+        """Make a broker compare its queues in RocksDB with its files (checkRocksdbCqWriteProgress)."""
+        header = CheckRocksdbCqWriteProgressRequestHeader(topic=topic, check_store_time=since_ms)
+        return self._client.call(broker, question(header, CheckRocksdbCqWriteResult))
+
+    def export_rocksdb_config(self, broker: str, kinds: Iterable[str]) -> None:
+        """Make a broker write tables of RocksDB into its JSON files (exportRocksDBConfigToJson).
+
+        ``kinds``: topics, subscriptionGroups, consumerOffsets.
+        """
+        self._client.call(broker, order(ExportRocksDBConfigToJsonRequestHeader(config_type=";".join(kinds))))
 
     def broker_config(self, broker: str) -> dict[str, str]:
         """A broker's settings (getBrokerConfig)."""
@@ -142,6 +204,23 @@ class ServerAdmin(AdminBase):
     def clean_unused_topic(self, *, broker: str | None = None, cluster: str | None = None) -> None:
         """Make brokers delete queues of topics that have no configuration (cleanUnusedTopic)."""
         self._tell_all(self._masters(broker, cluster), order(RequestCode.CLEAN_UNUSED_TOPIC))
+
+
+def _json_object(response: RemotingCommand, address: str) -> dict[str, Any] | None:
+    raw = body_of(response, address)
+    found = loads(decode_utf8(raw)) if raw else None
+    return found if isinstance(found, dict) else None
+
+
+def _with_fields(code: RequestCode, fields: Mapping[str, str]) -> Call[str]:
+    """A request with fields that have no header. The answer is the remark of the broker."""
+
+    def request() -> RemotingCommand:
+        command = RemotingCommand(code)
+        command.ext_fields.update(fields)
+        return command
+
+    return Call(request, lambda response, address: success(response, address).remark or "")
 
 
 def _properties(code: RequestCode) -> Call[dict[str, str]]:

@@ -123,13 +123,18 @@ class TopicAdmin(AdminBase):
 
     def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """The bounds of each queue, and the store time of its last message (examineTopicStats)."""
-        full, stats = self._full(topic), dict[MessageQueue, TopicOffset]()
+        return self.topic_stats_and_rate(topic)[0]
+
+    def topic_stats_and_rate(self, topic: str) -> tuple[dict[MessageQueue, TopicOffset], float]:
+        """:meth:`topic_stats`, and the messages per second that all brokers store (topicPutTps)."""
+        full, stats, tps = self._full(topic), dict[MessageQueue, TopicOffset](), 0.0
         call = question(GetTopicStatsInfoRequestHeader(topic=full), TopicStatsTable)
         for table in self._each(self._brokers_of(full), call).values():
             stats |= by_queue(table.offset_table)
+            tps += table.topic_put_tps
         if not stats:
             raise MQClientError(f"Not found the topic stats info: {full}")
-        return self._shown_queues(stats)
+        return self._shown_queues(stats), tps
 
     def topic_consumers(self, topic: str) -> list[str]:
         """The groups that consume a topic or have consumed it (queryTopicConsumeByWho)."""

@@ -1,4 +1,4 @@
-"""Bodies about a broker: statistics, consume queue units, replication, users."""
+"""Bodies about a broker: statistics, consume queue units, replication, RocksDB."""
 
 from msgspec import field
 
@@ -76,3 +76,28 @@ class HARuntimeInfo(Body, kw_only=True):
     in_sync_slave_nums: Int = 0
     ha_connection_info: list[HAConnectionRuntimeInfo] = field(default_factory=list)
     ha_client_runtime_info: HAClientRuntimeInfo = field(default_factory=HAClientRuntimeInfo)
+
+
+class EpochEntry(Body, kw_only=True):
+    """The offsets [start, end) of the log that were written in an epoch of a controller."""
+
+    epoch: Int = 0
+    start_offset: Long = 0
+    end_offset: Long = 0
+
+
+class EpochEntryCache(Body, kw_only=True):
+    """The answer to GET_BROKER_EPOCH_CACHE."""
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+    broker_id: Long = 0
+    epoch_list: list[EpochEntry] = field(default_factory=list)
+    max_offset: Long = 0
+
+
+class CheckRocksdbCqWriteResult(Body, kw_only=True):
+    """The answer to CHECK_ROCKSDB_CQ_WRITE_PROGRESS."""
+
+    check_result: str | None = None
+    check_status: Int = 0

@@ -33,6 +33,31 @@ class NotifyMinBrokerIdChangeRequestHeader(CommandHeader, kw_only=True):
     ha_broker_addr: str | None = None
 
 
+class ResetMasterFlushOffsetHeader(CommandHeader, kw_only=True):
+    """RESET_MASTER_FLUSH_OFFSET."""
+
+    code: ClassVar[int] = RequestCode.RESET_MASTER_FLUSH_OFFSET
+
+    master_flush_offset: Long
+
+
+class CheckRocksdbCqWriteProgressRequestHeader(CommandHeader, kw_only=True):
+    """CHECK_ROCKSDB_CQ_WRITE_PROGRESS."""
+
+    code: ClassVar[int] = RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS
+
+    topic: str
+    check_store_time: Long
+
+
+class ExportRocksDBConfigToJsonRequestHeader(CommandHeader, kw_only=True):
+    """EXPORT_ROCKSDB_CONFIG_TO_JSON. ``config_type``: topics, subscriptionGroups, consumerOffsets, joined by ``;``."""
+
+    code: ClassVar[int] = RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON
+
+    config_type: str
+
+
 class ViewBrokerStatsDataRequestHeader(CommandHeader, kw_only=True):
     """VIEW_BROKER_STATS_DATA."""
 

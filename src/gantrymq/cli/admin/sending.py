@@ -1,0 +1,153 @@
+"""Messages that the command itself sends or delivers: ``message send|deliver|probe``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gantrymq.cli.admin.messages import MessageId, Topic
+from gantrymq.cli.admin.session import Broker, Cluster, Session, admin_command, require
+from gantrymq.cli.options import queue_number
+
+if TYPE_CHECKING:
+    from gantrymq.client.producer.producer import Producer
+    from gantrymq.model.message_queue import MessageQueue
+
+
+@admin_command
+def send(
+    session: Session,
+    topic: Topic,
+    body: Annotated[str, typer.Argument(metavar="BODY", help="The body, as text.", show_default=False)],
+    key: Annotated[list[str] | None, typer.Option("-k", "--key", metavar="KEY", help="A key; may be repeated.")] = None,
+    tag: Annotated[str, typer.Option("--tag", metavar="TAG", help="Its tag.", show_default=False)] = "",
+    queue: Annotated[
+        int | None, typer.Option("-q", "--queue", metavar="Q", parser=queue_number, help="To this queue.")
+    ] = None,
+    broker: Broker = None,
+) -> None:
+    """Send one message, and show where it was stored.
+
+    Examples of use:
+
+        gantrymq admin message send orders hello
+        gantrymq admin message send orders '{"id": 1}' -k 4711 --tag paid -b broker-a -q 0
+    """
+    from gantrymq.client.producer.producer import Producer
+    from gantrymq.model.message import Message
+
+    require(queue is None or broker is not None, "--queue needs --broker")
+    names = None if broker is None else {one.name for one in session.brokers(broker)}
+
+    def chosen(queues: Sequence[MessageQueue]) -> MessageQueue:
+        found = [one for one in queues if (names is None or one.broker_name in names) and queue in (None, one.queue_id)]
+        require(found, f"{topic} has no such queue to write to")
+        return found[0]
+
+    with Producer(session.producer_config()) as producer:
+        result = producer.send(Message(topic, body.encode(), tags=tag, keys=key or ()), chosen if names else None)
+    row = {
+        "topic": topic, "brokerName": result.queue.broker_name, "queueId": result.queue.queue_id,
+        "queueOffset": result.queue_offset, "status": result.status.name, "msgId": result.msg_id,
+        "offsetMsgId": result.offset_msg_id,
+    }  # fmt: skip
+    columns = {"brokerName": "broker", "queueId": ">queue", "queueOffset": ">offset", "status": "status", "msgId": "id"}
+    session.rows([row], columns)
+
+
+@admin_command
+def deliver(
+    session: Session,
+    topic: Topic,
+    msg_id: MessageId,
+    group: Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help="The group.", show_default=False)],
+    client: Annotated[
+        str | None, typer.Option("--client", metavar="ID", help="One consumer.", show_default="the first")
+    ] = None,
+) -> None:
+    """Make a connected consumer of a group consume one message now, and show what it answers.
+
+    Examples of use:
+
+        gantrymq admin message deliver orders 7F00000100002A9F0000000000000000 -g invoices
+    """
+    from msgspec import to_builtins
+
+    found = session.admin.view_message(topic, msg_id)
+    if client is None:
+        members = session.admin.consumer_connection(group).connection_set
+        client = min(one.client_id or "" for one in members)
+    address = str(found.store_host)
+    result = session.admin.consume_message_directly(group, client, topic, found.offset_msg_id, address)
+    fields = {"group": group, "clientId": client, "msgId": found.msg_id, **to_builtins(result)}
+    session.pairs(f"{msg_id} at {client}", fields, shown=to_builtins(result))
+
+
+@admin_command
+def probe(
+    session: Session,
+    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", show_default=False)] = None,
+    amount: Annotated[int, typer.Option("--amount", metavar="N", min=1, max=100_000, help="Messages a broker.")] = 10,
+    size: Annotated[int, typer.Option("--size", metavar="BYTES", min=1, max=4_000_000, help="Size of a body.")] = 128,
+    broker: Broker = None,
+    cluster: Cluster = None,
+) -> None:
+    """Measure how long sends take: to each broker's own topic, or to a TOPIC.
+
+    The messages stay: without TOPIC they go to the topic that has the broker's
+    name, which RocketMQ keeps for that.
+
+    Examples of use:
+
+        gantrymq admin message probe --amount 100
+        gantrymq admin message probe orders --size 1024
+    """
+    from gantrymq.client.producer.producer import Producer
+
+    with Producer(session.producer_config()) as producer:
+        if topic is not None:
+            rows = [_timed(session, producer, topic, amount, size)]
+        else:
+            answers = session.each(
+                session.masters(broker, cluster), lambda one: _timed(session, producer, one.name, amount, size)
+            )
+            rows = [{**target.fields(), **found} for target, found in answers]
+    columns = {
+        "topic": "topic", "amount": ">messages", "failed": ">failed", "meanMs": ">mean ms", "medianMs": ">median ms",
+        "maxMs": ">max ms",
+    }  # fmt: skip
+    session.rows(rows, columns)
+
+
+def _timed(session: Session, producer: Producer, topic: str, amount: int, size: int) -> dict[str, object]:
+    """How long each of ``amount`` sends takes, after a first one that connects. Raises if the first one fails."""
+    from gantrymq.clock import SystemClock
+    from gantrymq.errors import GantrymqError
+    from gantrymq.model.message import Message
+
+    clock, message = SystemClock(), Message(topic, b"a" * size)
+    producer.send(message)
+    sends: list[dict[str, object]] = []
+    took = list[float]()
+    for _ in range(amount):
+        begin, result, failure = clock.monotonic_s(), None, None
+        try:
+            result = producer.send(message)
+        except GantrymqError as error:
+            failure = str(error)
+        took.append((clock.monotonic_s() - begin) * 1000)
+        sends.append(
+            {"brokerName": result.queue.broker_name if result else None,
+             "queueId": result.queue.queue_id if result else None,
+             "status": result.status.name if result else None, "error": failure, "ms": took[-1]}
+        )  # fmt: skip
+    failed = sum(one["error"] is not None for one in sends)
+    if failed:
+        session.finding(f"{failed} of {amount} messages to {topic} were not acknowledged")
+    ordered = sorted(took)
+    return {
+        "topic": topic, "amount": amount, "failed": failed, "bodyLength": size, "meanMs": sum(ordered) / amount,
+        "medianMs": ordered[amount // 2], "maxMs": ordered[-1], "sends": sends,
+    }  # fmt: skip
