@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import pytest
 
 from console.demo_cluster import EVIL_KEY, HTML, KEY, ODD_TOPIC, DemoCluster
 from console.pages import crawl, form_of, rows_of, shown
-from gantrymq import EmbeddedBroker
+from gantrymq import EmbeddedBroker, Message, Producer, ReceivedMessage, SimpleConsumer
 from gantrymq.client.admin.admin_client import AdminClient
 from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.client.settings import ClientConfig
@@ -26,6 +27,7 @@ from gantrymq.console.cluster.site import cluster_site
 from gantrymq.console.security import Access
 from gantrymq.console.server import ConsoleServer
 from gantrymq.embedded.standalone import Extras, Standalone
+from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 
 
 def test_no_page_fails_or_shows_raw_characters(page: httpx.Client) -> None:
@@ -167,7 +169,9 @@ def test_pending_messages_are_listed_by_due_time(page: httpx.Client) -> None:
     ]
 
 
-def test_a_console_that_only_reads_changes_nothing(page: httpx.Client, broker: EmbeddedBroker) -> None:
+def test_a_console_that_only_reads_changes_nothing(
+    page: httpx.Client, broker: EmbeddedBroker, demo: DemoCluster
+) -> None:
     token = form_token(page)
     for path, fields in (
         ("/topics/create", {"topic": "new"}),
@@ -175,6 +179,13 @@ def test_a_console_that_only_reads_changes_nothing(page: httpx.Client, broker: E
         ("/topics/delete", {"topic": "orders", "again": "orders"}),
         ("/reset", {"group": "billing", "topic": "orders", "to": "latest"}),
         ("/resend", {"group": "mailer", "letter": "broker-a/0/0"}),
+        ("/groups/create", {"group": "new"}),
+        ("/groups/change", {"group": "billing"}),
+        ("/groups/delete", {"group": "billing", "again": "billing"}),
+        ("/send", {"topic": "orders", "body": "x"}),
+        ("/broker-setting", {"broker": "broker-a", "key": "fileReservedTime", "value": "1"}),
+        ("/broker-tasks", {"broker": "broker-a", "task": "wipe"}),
+        ("/deliver", {"group": "invoices", "topic": "orders"}),
     ):
         refused = page.post(path, data={**fields, "form_token": token})
         assert "read-only" in shown(refused, 403), path
@@ -182,7 +193,13 @@ def test_a_console_that_only_reads_changes_nothing(page: httpx.Client, broker: E
     with AdminClient(broker.namesrv) as admin:
         assert "new" not in admin.topics()
         assert "orders" in admin.topics()
-    for path in ("/topics", "/topics/orders", "/delete-topic?topic=orders", "/reset?group=billing&topic=orders"):
+    pages = (
+        *("/topics", "/topics/orders", "/delete-topic?topic=orders", "/reset?group=billing&topic=orders", "/groups"),
+        *("/groups/billing", "/delete-group?group=billing", "/send?topic=orders", "/broker-tasks?broker=broker-a"),
+        *("/broker-setting?broker=broker-a&key=fileReservedTime", "/resend?group=mailer&all=yes", "/brokers/broker-a"),
+        f"/deliver?group=invoices&topic=orders&id={demo.ids['order']}",
+    )
+    for path in pages:
         assert 'method="post"' not in page.get(path).text
 
 
@@ -292,6 +309,131 @@ def test_dead_letters_are_sent_again_once(changing: httpx.Client, broker: Embedd
     assert changing.post("/resend", data={**form, "letter": "x"}).status_code == 400
     gone = changing.post("/resend", data={**form_of(asked, "/resend"), "letter": "broker-a/0/99"})
     assert "it is not there any more" in shown(changing.get(gone.headers["location"]))
+
+
+def test_dead_letters_are_exported_as_json_lines(page: httpx.Client, demo: DemoCluster) -> None:
+    answer = page.get("/dlq-export/mailer")
+    assert answer.headers["content-disposition"] == 'attachment; filename="dead-letters-mailer.jsonl"'
+    found = [json.loads(line) for line in answer.text.splitlines()]
+    assert {one["body"] for one in found} == {f'{{"payment": {number}}}' for number in range(3)}
+    assert {one["properties"]["RETRY_TOPIC"] for one in found} == {"payments"}
+    assert page.get("/dlq-export/mailer?end=2001-01-01").text == ""
+    assert page.get("/dlq-export/nobody").status_code == 404
+
+
+def test_all_dead_letters_of_a_time_are_chosen(changing: httpx.Client) -> None:
+    asked = changing.get("/resend?group=mailer&all=yes")
+    count = asked.text.count('name="letter"')
+    assert count >= 3
+    assert f"Resend {count} dead letters?" in shown(asked)
+    assert "no dead letters in this time" in shown(changing.get("/resend?group=mailer&all=yes&end=2001-01-01"), 404)
+
+
+def test_a_group_is_created_changed_and_deleted(changing: httpx.Client, broker: EmbeddedBroker) -> None:
+    def settings() -> SubscriptionGroupConfig | None:
+        with AdminClient(broker.namesrv) as admin:
+            return admin.subscription_groups(broker.address).get("crew")
+
+    form = form_of(changing.get("/groups"), "/groups/create")
+    made = changing.post("/groups/create", data={**form, "group": "crew", "retries": "3"})
+    assert "crew was created at broker-a." in shown(changing.get(made.headers["location"]))
+    found = settings()
+    assert found is not None
+    assert (found.retry_max_times, found.consume_enable, found.consume_message_orderly) == (3, True, False)
+    assert "exists already" in shown(changing.post("/groups/create", data={**form, "group": "crew"}), 409)
+    assert "illegal characters" in shown(changing.post("/groups/create", data={**form, "group": "a/b"}), 400)
+
+    change = form_of(changing.get("/groups/crew"), "/groups/change")
+    del change["consume_enable"]  # a box that is not checked
+    assert changing.post("/groups/change", data={**change, "retries": "-1"}).status_code == 303
+    found = settings()
+    assert found is not None
+    assert (found.retry_max_times, found.consume_enable) == (-1, False)
+    assert "has been changed since" in shown(changing.post("/groups/change", data=change), 409)
+
+    delete = form_of(changing.get("/delete-group?group=crew"), "/groups/delete")
+    assert "Type the name" in shown(changing.post("/groups/delete", data={**delete, "again": "crews"}), 400)
+    gone = changing.post("/groups/delete", data={**delete, "again": "crew"})
+    assert "crew was deleted at broker-a." in shown(changing.get(gone.headers["location"]))
+    assert settings() is None
+    assert "deleted meanwhile" in shown(changing.post("/groups/delete", data={**delete, "again": "crew"}), 409)
+
+
+def test_a_message_is_sent_by_a_form(changing: httpx.Client, broker: EmbeddedBroker) -> None:
+    form = form_of(changing.get("/send?topic=audit-log"), "/send")
+    written = {"tag": "t", "keys": "one two", "properties": "a=b\r\nc=d=e", "body": " first\r\n<b>second</b> "}
+    sent = changing.post("/send", data={**form, **written})
+    page = changing.get(sent.headers["location"])
+    assert "is stored in queue 0 at broker-a." in shown(page)
+    [message] = broker.wait_for_messages("audit-log", 1)
+    assert (message.body, message.tags, message.keys) == (b" first\n<b>second</b> ", "t", ["one", "two"])
+    assert (message.properties["a"], message.properties["c"]) == ("b", "d=e")
+    link = re.search(r'href="(/message\?[^"]*)"', page.text)
+    assert link
+    assert "<b>second</b>" in shown(changing.get(html.unescape(link[1])))
+    for wrong, text in (({"properties": "x"}, "NAME=VALUE"), ({"properties": "KEYS=x"}, "Nothing was sent")):
+        assert text in shown(changing.post("/send", data={**form, **written, **wrong}), 400)
+    assert "There is no topic absent." in shown(changing.post("/send", data={**form, "topic": "absent"}), 400)
+    assert len(broker.messages("audit-log")) == 1
+
+
+def test_a_setting_of_a_broker_is_changed(changing: httpx.Client, broker: EmbeddedBroker) -> None:
+    path = "/broker-setting?broker=broker-a&key=fileReservedTime"
+    assert 'key=fileReservedTime"' in changing.get("/brokers/broker-a?q=fileReservedTime").text
+    form = form_of(changing.get(path), "/broker-setting")
+    assert form["seen"] == "72"
+    changed = changing.post("/broker-setting", data={**form, "value": "48"})
+    assert "fileReservedTime of broker-a is 48 now; it was 72." in shown(changing.get(changed.headers["location"]))
+    conflict = changing.post("/broker-setting", data={**form, "value": "24"})
+    assert "Nothing was changed" in shown(conflict, 409)
+    with AdminClient(broker.namesrv) as admin:
+        assert admin.broker_config(broker.address)["fileReservedTime"] == "48"
+    assert "has no setting absent" in shown(changing.get("/broker-setting?broker=broker-a&key=absent"), 404)
+
+
+def test_a_broker_is_given_a_task(changing: httpx.Client, broker: EmbeddedBroker) -> None:
+    form = form_of(changing.get("/broker-tasks?broker=broker-a"), "/broker-tasks")
+    for task, perm in (("wipe", 4), ("add", 6), ("expired-logs", 6)):
+        done = changing.post("/broker-tasks", data={**form, "task": task})
+        assert "broker-a" in shown(changing.get(done.headers["location"])), task
+        with AdminClient(broker.namesrv) as admin:
+            assert admin.topic_route("audit-log").queue_datas[0].perm == perm
+    assert changing.post("/broker-tasks", data={**form, "task": "format"}).status_code == 400
+
+
+def test_a_message_is_delivered_to_a_consumer_again(changing: httpx.Client, demo: DemoCluster) -> None:
+    where = {"topic": "orders", "id": demo.ids["order"]}
+    assert "deliver again" in shown(changing.get("/trace", params=where))
+    asked = changing.get("/deliver", params={**where, "group": "invoices"})
+    client = re.search(r'<option value="([^"]*)"', asked.text)
+    assert client
+    form = {**form_of(asked, "/deliver"), "client": html.unescape(client[1])}
+    done = changing.post("/deliver", data=form)
+    assert "answered CR_SUCCESS after" in shown(changing.get(done.headers["location"]))
+    gone = changing.post("/deliver", data={**form, "client": "somebody"})
+    assert "Nothing was delivered" in shown(gone, 404)
+    assert "No consumer of billing is connected." in shown(
+        changing.get("/deliver", params={**where, "group": "billing"})
+    )
+
+
+def test_popped_messages_are_pending_until_they_are_acknowledged(page: httpx.Client, broker: EmbeddedBroker) -> None:
+    broker.create_topic("popped", queues=1)
+    with Producer(broker.namesrv) as producer:
+        for number in range(3):
+            producer.send(Message("popped", b"%d" % number))
+    with SimpleConsumer(broker.namesrv, consumer_group="poppers") as consumer:
+        consumer.subscribe("popped")
+        got = list[ReceivedMessage]()
+        while len(got) < 3:
+            got += consumer.receive(invisible_ms=600_000)
+        assert ["poppers", "popped", "3"] in rows_of(page.get("/pending"))
+        consumer.ack(got[0])
+    answer = page.get("/pending")
+    rows = rows_of(answer)
+    assert ["poppers", "popped", "2"] in rows
+    assert [row[2] for row in rows if row[1:2] == ["popped"] and len(row) == 6] == ["popped"] * 2
+    assert "REVIVE" not in shown(answer)
 
 
 def test_a_cluster_that_is_half_away_shows_the_rest_and_names_the_missing(tmp_path: Path) -> None:

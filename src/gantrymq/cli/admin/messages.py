@@ -275,10 +275,9 @@ def list_messages(session: Session, messages: Iterator[ReceivedMessage], *, none
 
 def json_fields(session: Session, message: ReceivedMessage) -> dict[str, object]:
     """A message as JSON, in the shape of ``consume --json``. Its body is as stored."""
-    from gantrymq.cli.streams.printing import message_fields
-    from gantrymq.cli.streams.sources import Arrived
+    from gantrymq.format.message_json import message_fields
 
-    return message_fields(Arrived(message, message.broker_name), _plain_body(session, message))
+    return message_fields(message, _plain_body(session, message), message.broker_name)
 
 
 def _plain_body(session: Session, message: ReceivedMessage) -> bytes:

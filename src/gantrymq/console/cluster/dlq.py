@@ -9,9 +9,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -21,7 +20,6 @@ from gantrymq.broker.names import DLQ_PREFIX, dlq_topic, retry_topic
 from gantrymq.client.admin.dead_letters import copy_to_send
 from gantrymq.client.producer.producer import Producer
 from gantrymq.client.requests.received import ReceivedMessage
-from gantrymq.client.settings import ClientConfig, ProducerConfig
 from gantrymq.clock import Clock, SystemClock
 from gantrymq.console.cluster.browse import Found, newest
 from gantrymq.console.cluster.source import ClusterSession, ClusterSource
@@ -32,7 +30,8 @@ from gantrymq.errors import GantrymqError, NoRouteError
 from gantrymq.model.message import PROPERTY_RETRY_TOPIC
 from gantrymq.model.message_queue import MessageQueue
 
-_MOST = 100  # letters of a page, and of one sending
+_MOST = 100  # letters of a page
+_MOST_SENT = 1_000  # letters of one sending
 _MOST_REMEMBERED = 10_000
 
 
@@ -123,22 +122,27 @@ class DeadLetterPages:
             for one in found.rows
             for letter in [Letter(one.queue.broker_name, one.queue.queue_id, one.queue_offset).text]
         ]
-        return view.page("cluster/dead_letters.html.j2", group=group, rows=rows, notes=found.notes, most=_MOST)
+        return view.page(
+            "cluster/dead_letters.html.j2", group=group, rows=rows, notes=found.notes, most=_MOST, most_sent=_MOST_SENT,
+        )  # fmt: skip
 
     def ask(self, view: View) -> Response:
-        """The question before letters are sent again: which, and to where."""
-        group, letters = view.text("group"), _letters(view)
+        """The question before letters are sent again: which, and to where. With ``all`` the newest in a time."""
+        group = view.text("group")
         with self._source.session(view) as session:
+            letters = _in_time(view, session, group) if view.text("all") else _letters(view)
             return self._question(view, session, group, letters)
 
     def _question(
         self, view: View, session: ClusterSession, group: str, letters: Sequence[Letter], *, conflict: str = ""
     ) -> Response:
-        found = [(one, _letter(session, group, one), self._sent.time_ms(group, one.text)) for one in letters]
+        found = [(one, _letter(session, group, one), self._sent.time_ms(group, one.text)) for one in letters[:_MOST]]
         return view.page(
             "cluster/resend.html.j2",
             status=409 if conflict else 200,
-            group=group, letters=found, target=retry_topic(group), conflict=conflict, now_ms=self._clock.now_ms(),
+            group=group, letters=found, chosen=[one.text for one in letters],
+            target=retry_topic(group), conflict=conflict, now_ms=self._clock.now_ms(),
+            is_cut=len(letters) == _MOST_SENT,
             origins=sorted({_origin(one) or "?" for _, one, _ in found if one is not None}),
         )  # fmt: skip
 
@@ -152,15 +156,15 @@ class DeadLetterPages:
                 text = f"Nothing was sent: {len(meanwhile)} of these letters were resent since the page was loaded."
                 return self._question(view, session, group, letters, conflict=text)
             found = [(one, _letter(session, group, one)) for one in letters]
-            done, problems = self._send(session.config, group, found, to)
+            done, problems = self._send(session, group, found, to)
         text = f"{done} of {len(letters)} dead letters were resent."
         return view.done(url("/dlq", group), " ".join([text, *problems]), is_problem=bool(problems))
 
     def _send(
-        self, config: ClientConfig, group: str, found: Sequence[tuple[Letter, ReceivedMessage | None]], to: str
+        self, session: ClusterSession, group: str, found: Sequence[tuple[Letter, ReceivedMessage | None]], to: str
     ) -> tuple[int, list[str]]:
         done, problems = 0, list[str]()
-        with Producer(_producer_config(config)) as producer:
+        with Producer(session.producer_config()) as producer:
             for letter, message in found:
                 origin = _origin(message) if message is not None else None
                 if message is None or origin is None:
@@ -182,9 +186,18 @@ class DeadLetterPages:
 def _letters(view: View) -> list[Letter]:
     """The letters of a form. Raises a 400 if there are none, or too many."""
     chosen = [Letter.of(one) for one in dict.fromkeys(view.texts("letter"))]
-    if not 0 < len(chosen) <= _MOST:
-        raise HTTPException(400, f"Choose 1 to {_MOST} dead letters.")
+    if not 0 < len(chosen) <= _MOST_SENT:
+        raise HTTPException(400, f"Choose 1 to {_MOST_SENT:,} dead letters.")
     return chosen
+
+
+def _in_time(view: View, session: ClusterSession, group: str) -> list[Letter]:
+    """The newest letters with store times in [begin, end), oldest first."""
+    begin_ms, end_ms = view.moment_ms("begin"), view.moment_ms("end")
+    found = newest(session, dlq_topic(group), most=_MOST_SENT, begin_ms=begin_ms, end_ms=end_ms).rows
+    if not found:
+        raise HTTPException(404, f"{group} has no dead letters in this time.")
+    return [Letter(one.queue.broker_name, one.queue.queue_id, one.queue_offset) for one in reversed(found)]
 
 
 def _letter(session: ClusterSession, group: str, letter: Letter) -> ReceivedMessage | None:
@@ -194,8 +207,3 @@ def _letter(session: ClusterSession, group: str, letter: Letter) -> ReceivedMess
 
 def _origin(message: ReceivedMessage) -> str | None:
     return message.properties.get(PROPERTY_RETRY_TOPIC)
-
-
-def _producer_config(config: ClientConfig) -> ProducerConfig:
-    values: dict[str, Any] = {one.name: getattr(config, one.name) for one in fields(ClientConfig)}
-    return ProducerConfig(**values)

@@ -9,6 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gantrymq.console.cluster.fingerprint import fingerprint
 from gantrymq.console.cluster.lag import GroupLag, group_lags, progress_of
 from gantrymq.console.cluster.source import Broker, ClusterSession, ClusterSource
 from gantrymq.console.names import is_own_group
@@ -92,6 +93,7 @@ class GroupPages:
         return view.page(
             "cluster/groups.html.j2",
             rows=rows, total=len(names), start=start, step=_STEP, kind=kind, wanted=wanted, knows_members=asks,
+            brokers=masters,
         )  # fmt: skip
 
     def group(self, view: View) -> Response:
@@ -123,7 +125,8 @@ class GroupPages:
             ]
             return view.page(
                 template,
-                name=name, queues=rows, connection=connection, settings=settings,
+                name=name, queues=rows, connection=connection, settings=settings, seen=fingerprint(settings),
+                is_own=is_own_group(name),
                 members=sorted(members, key=lambda one: one.client_id),
                 behind=sum(one.behind for one in rows),
                 topics=sorted({one.queue.topic for one in rows if not one.queue.topic.startswith("%RETRY%")}),

@@ -76,7 +76,7 @@ class MessagePages:
     def message(self, view: View) -> Response:
         """One message with its properties and its body."""
         with self._source.session(view) as session:
-            message = _message(view, session)
+            message = message_of(view, session)
             place = _place(message, session)
             link = {name: view.text(name) for name in ("topic", "broker", "queue", "offset", "id")}
             body = body_view(bytes(message.body), view.text("view"))
@@ -99,7 +99,7 @@ class MessagePages:
     def download(self, view: View) -> Response:
         """The whole body as a file. Its type is never one that a browser shows."""
         with self._source.session(view) as session:
-            message = _message(view, session)
+            message = message_of(view, session)
         name = "".join(one if one.isascii() and one.isalnum() else "-" for one in message.msg_id) or "body"
         headers = {"Content-Disposition": f'attachment; filename="{name}.bin"'}
         return Response(bytes(message.body), media_type="application/octet-stream", headers=headers)
@@ -116,10 +116,11 @@ class MessagePages:
                 except (MQClientError, MQBrokerError) as error:
                     problem = str(error)
                 if view.text("topic"):
-                    tracks = _tracks(session, _message(view, session))
+                    tracks = _tracks(session, message_of(view, session))
             return view.page(
                 "cluster/trace.html.j2",
                 msg_id=msg_id, trace_topic=trace_topic, records=records, tracks=tracks, problem=problem,
+                link={name: view.text(name) for name in ("topic", "broker", "queue", "offset", "id")},
             )  # fmt: skip
 
 
@@ -163,7 +164,7 @@ def _at_offset(view: View, session: ClusterSession, topic: str) -> list[Received
     return [one for one in found if one is not None]
 
 
-def _message(view: View, session: ClusterSession) -> ReceivedMessage:
+def message_of(view: View, session: ClusterSession) -> ReceivedMessage:
     """The message of a link: by queue and offset, or by id. Raises a 404 if there is none."""
     topic = view.text("topic")
     if not topic:
@@ -241,11 +242,12 @@ def _records(session: ClusterSession, topic: str, msg_id: str) -> list[TraceReco
 
 @dataclass(frozen=True)
 class Track:
-    """A group of the message's topic: its committed offset there, and RocketMQ's word for its state."""
+    """A group of the message's topic: its state, its committed offset there, and whether consumers are connected."""
 
     group: str
     state: str
     committed: int | None
+    is_online: bool
 
 
 def _tracks(session: ClusterSession, message: ReceivedMessage) -> list[Track]:
@@ -262,9 +264,10 @@ def _track(session: ClusterSession, message: ReceivedMessage, group: str, names:
     stats = session.optional(group, lambda: session.admin.consume_stats(group, message.topic)) or {}
     places = [one for one in stats if one.queue_id == message.queue_id and one.broker_name in names]
     committed = max((stats[queue].consumer_offset for queue in places), default=None)
+    online = is_online(session, group)
     if committed is not None and committed > message.queue_offset:
-        return Track(group, "consumed, or passed over by its filter", committed)
-    return Track(group, "not consumed yet" if is_online(session, group) else "no consumer is connected", committed)
+        return Track(group, "consumed, or passed over by its filter", committed, online)
+    return Track(group, "not consumed yet" if online else "no consumer is connected", committed, online)
 
 
 def is_online(session: ClusterSession, group: str) -> bool:

@@ -1,12 +1,13 @@
-"""Messages that wait for their time: delay levels, timers, open transactions, and retries, by due time.
+"""Messages that wait: delay levels, timers, popped messages, open transactions and retries, by due time.
 
-Delay levels and retries are counted from offsets. Timers and open transactions are counted among the newest messages of
-their system topics, because a broker has no request that lists them.
+Delay levels and retries are counted from offsets. The others are counted among the newest messages of their system
+topics, because a broker has no request that lists them. The page says how many it has not looked at.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -18,6 +19,7 @@ from gantrymq.clock import Clock, SystemClock
 from gantrymq.console.cluster.broker_state import whole
 from gantrymq.console.cluster.browse import Budget, stored_messages
 from gantrymq.console.cluster.groups import progress
+from gantrymq.console.cluster.pops import Popped, PopRecords
 from gantrymq.console.cluster.source import Broker, ClusterSession, ClusterSource
 from gantrymq.console.view import View, get
 from gantrymq.errors import GantrymqError, MQClientError, NoRouteError
@@ -29,6 +31,8 @@ from gantrymq.model.message import (
     PROPERTY_TIMER_DEL_UNIQKEY,
     PROPERTY_TIMER_OUT_MS,
     PROPERTY_UNIQ_KEY,
+    REVIVE_GROUP,
+    REVIVE_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
     TRANS_GROUP,
@@ -71,6 +75,14 @@ class Level:
     first: int
 
 
+@dataclass
+class Older:
+    """How many messages of the system topics are older than those that were looked at, and may wait."""
+
+    timers: int = 0
+    halves: int = 0
+
+
 class PendingPages:
     """The messages that wait."""
 
@@ -86,17 +98,21 @@ class PendingPages:
         now_ms = self._clock.now_ms()
         with self._source.session(view) as session:
             budget = Budget(session.config.max_decompressed_body_size)
-            levels = _levels(session)
+            levels, pops, older = _levels(session), PopRecords(), Older()
             rows = [
                 *(row for level in levels for row in _delayed(session, level, budget)),
-                *_read(session, TIMER_TOPIC, lambda queue: _timers(session, queue, budget, now_ms)),
+                *_read(session, TIMER_TOPIC, lambda queue: _timers(session, queue, budget, now_ms, pops, older)),
             ]
-            halves = list(_read(session, TRANS_HALF_TOPIC, lambda queue: _halves(session, queue, budget)))
+            _see_revives(session, budget, pops)
+            popped = sorted(pops.in_flight(), key=lambda one: one.due_ms)
+            rows += [_popped(one) for one in popped]
+            halves = list(_read(session, TRANS_HALF_TOPIC, lambda queue: _halves(session, queue, budget, older)))
         rows.sort(key=lambda one: (one.due_ms or 0, one.queue, one.queue_offset))
         return view.page(
             "cluster/pending.html.j2",
             levels=levels, delayed=sum(one.count for one in levels), rows=rows[:_MOST_ROWS], total=len(rows),
             timers=sum(one.kind == "timer" for one in rows), halves=halves, now_ms=now_ms, looked_at=_NEWEST,
+            popped=len(popped), pops=Counter((one.group, one.queue.topic) for one in popped), older=older,
             is_cut=budget.is_spent,
         )  # fmt: skip
 
@@ -164,8 +180,8 @@ def _delayed(session: ClusterSession, level: Level, budget: Budget) -> Iterator[
 # Timers and half messages
 
 
-def _read(session: ClusterSession, topic: str, rows: Callable[[MessageQueue], Iterator[Waiting]]) -> Iterator[Waiting]:
-    """The rows of each queue of a system topic, which may not exist."""
+def _read(session: ClusterSession, topic: str, rows: Callable[[MessageQueue], Iterator[T]]) -> Iterator[T]:
+    """What ``rows`` gives for each queue of a system topic, which may not exist."""
     try:
         queues = session.pull.queues(topic)
     except NoRouteError:
@@ -174,14 +190,20 @@ def _read(session: ClusterSession, topic: str, rows: Callable[[MessageQueue], It
         yield from _safely(session, rows(queue), queue.broker_name)
 
 
-def _newest(session: ClusterSession, queue: MessageQueue) -> range:
+def _newest(session: ClusterSession, queue: MessageQueue) -> tuple[range, int]:
+    """The offsets that are looked at, and the number of messages before them."""
     first, end = session.pull.min_offset(queue), session.pull.max_offset(queue)
-    return range(max(first, end - _NEWEST), end)
+    begin = max(first, end - _NEWEST)
+    return range(begin, end), begin - first
 
 
-def _timers(session: ClusterSession, queue: MessageQueue, budget: Budget, now_ms: int) -> Iterator[Waiting]:
-    """The timer messages whose time has not come. A recalled one is left out."""
-    found = list(stored_messages(session, queue, _newest(session, queue), budget))
+def _timers(
+    session: ClusterSession, queue: MessageQueue, budget: Budget, now_ms: int, pops: PopRecords, older: Older
+) -> Iterator[Waiting]:
+    """The timer messages whose time has not come. A recalled one is left out. Those of POP go to ``pops``."""
+    offsets, before = _newest(session, queue)
+    older.timers += before
+    found = list(stored_messages(session, queue, offsets, budget))
     recalled = {
         one.properties[PROPERTY_TIMER_DEL_UNIQKEY] for one in found if PROPERTY_TIMER_DEL_UNIQKEY in one.properties
     }
@@ -194,21 +216,49 @@ def _timers(session: ClusterSession, queue: MessageQueue, budget: Budget, now_ms
             and due_ms > now_ms
             and not is_recall
             and not any(key in text for text in recalled if key)
+            and not pops.see(one, queue.broker_name)
         ):
             yield _waiting("timer", one, due_ms, queue, "timer")
 
 
-def _halves(session: ClusterSession, queue: MessageQueue, budget: Budget) -> Iterator[Waiting]:
+def _see_revives(session: ClusterSession, budget: Budget, pops: PopRecords) -> None:
+    """Take the records of POP that are due and not decided yet."""
+
+    def seen(queue: MessageQueue) -> Iterator[bool]:
+        offsets, _ = _undecided(session, queue, REVIVE_GROUP)
+        for one in stored_messages(session, queue, offsets, budget):
+            yield pops.see(one, queue.broker_name)
+
+    for topic in session.admin.topics():
+        if topic.startswith(REVIVE_TOPIC_PREFIX):
+            for _ in _read(session, topic, seen):
+                pass
+
+
+def _undecided(session: ClusterSession, queue: MessageQueue, group: str) -> tuple[range, int]:
+    """The newest offsets of a queue from the committed offset of a broker's group on, and how many are before them."""
+    committed = progress(session, group, queue.topic).get(queue)
+    newest, before = _newest(session, queue)
+    begin = newest.start - before if committed is None else max(committed.consumer_offset, newest.start - before)
+    return range(max(newest.start, begin), newest.stop), max(newest.start - begin, 0)
+
+
+def _popped(one: Popped) -> Waiting:
+    return Waiting(
+        "popped", one.queue.topic, one.due_ms, one.popped_ms, one.queue, one.queue_offset, f"group {one.group}"
+    )
+
+
+def _halves(session: ClusterSession, queue: MessageQueue, budget: Budget, older: Older) -> Iterator[Waiting]:
     """The half messages that are neither committed nor rolled back."""
-    committed = progress(session, TRANS_GROUP, TRANS_HALF_TOPIC).get(queue)
-    newest = _newest(session, queue)
-    offsets = range(max(newest.start, committed.consumer_offset if committed else 0), newest.stop)
+    offsets, before = _undecided(session, queue, TRANS_GROUP)
+    older.halves += before
     if not offsets:
         return
     op = MessageQueue(TRANS_OP_HALF_TOPIC, queue.broker_name, queue.queue_id)
     decided = {
         offset
-        for one in stored_messages(session, op, _newest(session, op), budget)
+        for one in stored_messages(session, op, _newest(session, op)[0], budget)
         for offset in decided_offsets(one.tags, one.body)
     }
     for one in stored_messages(session, queue, offsets, budget):

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from gantrymq.client.settings import ClientConfig
+from gantrymq.console.cluster.broker_changes import BrokerChangePages
 from gantrymq.console.cluster.brokers import BrokerPages
 from gantrymq.console.cluster.clients import ClientPages
+from gantrymq.console.cluster.delivery import DeliveryPages
 from gantrymq.console.cluster.dlq import DeadLetterPages
+from gantrymq.console.cluster.dlq_export import DeadLetterExport
+from gantrymq.console.cluster.group_changes import GroupChangePages
 from gantrymq.console.cluster.groups import GroupPages
 from gantrymq.console.cluster.messages import MessagePages
 from gantrymq.console.cluster.overview import OverviewPages, Watch
 from gantrymq.console.cluster.pending import PendingPages
 from gantrymq.console.cluster.reset import ResetPages
+from gantrymq.console.cluster.sending import SendPages
 from gantrymq.console.cluster.source import ClusterSource
 from gantrymq.console.cluster.topics import TopicPages
 from gantrymq.console.view import Link, Site
 
 _NAVIGATION = (
     Link("/", "Overview"),
-    Link("/brokers", "Brokers"),
-    Link("/topics", "Topics", ("/delete-topic",)),
-    Link("/groups", "Groups", ("/reset",)),
+    Link("/brokers", "Brokers", ("/broker-setting", "/broker-tasks")),
+    Link("/topics", "Topics", ("/delete-topic", "/send")),
+    Link("/groups", "Groups", ("/reset", "/delete-group")),
     Link("/clients", "Clients", ("/consumer",)),
-    Link("/messages", "Messages", ("/message", "/trace")),
+    Link("/messages", "Messages", ("/message", "/trace", "/deliver")),
     Link("/dlq", "DLQ", ("/resend",)),
     Link("/pending", "Pending"),
 )
@@ -34,12 +39,17 @@ def cluster_site(config: ClientConfig) -> Site:
     pages = (
         OverviewPages(watch),
         BrokerPages(source, watch),
+        BrokerChangePages(source),
         TopicPages(source),
+        SendPages(source),
         GroupPages(source),
+        GroupChangePages(source),
         ResetPages(source),
         ClientPages(source),
         MessagePages(source),
+        DeliveryPages(source),
         DeadLetterPages(source),
+        DeadLetterExport(source),
         PendingPages(source),
     )
     routes = [route for family in pages for route in family.routes()]

@@ -8,11 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from dataclasses import fields
+from typing import Any, NamedTuple, TypeVar
 
 from gantrymq.client.admin.admin_client import AdminClient
 from gantrymq.client.pull.pull_client import PullClient
-from gantrymq.client.settings import ClientConfig
+from gantrymq.client.settings import ClientConfig, ProducerConfig
 from gantrymq.console.failures import failure_text
 from gantrymq.console.view import View
 from gantrymq.errors import GantrymqError, MQClientError
@@ -64,6 +65,11 @@ class ClusterSession:
         """Close all connections."""
         self.admin.close()
         self.pull.close()
+
+    def producer_config(self) -> ProducerConfig:
+        """The settings of a producer with the same connection."""
+        values: dict[str, Any] = {one.name: getattr(self.config, one.name) for one in fields(ClientConfig)}
+        return ProducerConfig(**values)
 
     def note_missing(self, name: str, error: GantrymqError) -> None:
         """Name a server without an answer on the page, once."""

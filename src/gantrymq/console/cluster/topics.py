@@ -7,16 +7,14 @@ is done, and the page tells so.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from hashlib import sha256
 
-from msgspec import to_builtins
-from msgspec.json import encode
 from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
 from gantrymq.broker.names import wrong_topic
+from gantrymq.console.cluster.fingerprint import conflict, fingerprint
 from gantrymq.console.cluster.source import Broker, ClusterSession, ClusterSource
 from gantrymq.console.failures import failure_text
 from gantrymq.console.names import DLQ, NORMAL, PERMS, RETRY, SYSTEM, kind_of, perm_text
@@ -190,12 +188,6 @@ def _config_at(session: ClusterSession, name: str, broker: Broker) -> TopicConfi
         raise
 
 
-def fingerprint(configs: list[tuple[Broker, TopicConfig | None]]) -> str:
-    """A short hash of a topic's settings at all brokers, for forms."""
-    shown = sorted((broker.name, to_builtins(config)) for broker, config in configs if config is not None)
-    return sha256(encode(shown, order="deterministic")).hexdigest()[:16]
-
-
 def _wanted(view: View, config: TopicConfig) -> TopicConfig:
     """The settings of a form."""
     perm = view.number("perm", config.perm, most=7)
@@ -222,4 +214,4 @@ def _meanwhile(name: str) -> str:
 
 
 def _conflict(view: View, name: str, text: str) -> Response:
-    return view.page("conflict.html.j2", status=409, text=text, links=[(f"Topic {name}", url("/topics", name))])
+    return conflict(view, text, f"Topic {name}", url("/topics", name))

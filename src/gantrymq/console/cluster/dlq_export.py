@@ -1,0 +1,70 @@
+"""The dead letters of a group as a file of JSON lines, in the shape of ``gantrymq admin dlq export``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import orjson
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from gantrymq.broker.names import dlq_topic
+from gantrymq.client.requests.calls import PullStatus
+from gantrymq.client.requests.records import decode_records, or_as_stored
+from gantrymq.console.cluster.source import ClusterSession, ClusterSource
+from gantrymq.console.view import View, get
+from gantrymq.format.message_json import message_fields
+from gantrymq.model.message_queue import MessageQueue
+
+_CHUNK = 32
+
+
+class DeadLetterExport:
+    """The file."""
+
+    def __init__(self, source: ClusterSource) -> None:
+        self._source = source
+
+    def routes(self) -> list[Route]:
+        """The download."""
+        return [get("/dlq-export/{name:path}", self.export)]
+
+    def export(self, view: View) -> Response:
+        """All letters of a group with store times in [begin, end), by queue and offset.
+
+        The file is sent while it is read. If a broker fails meanwhile, the download breaks off, so that a browser tells
+        it from a whole one.
+        """
+        group, begin_ms, end_ms = view.name(), view.moment_ms("begin"), view.moment_ms("end")
+        with self._source.session(view) as session:
+            ranges = [
+                (queue, _bounds(session, queue, begin_ms, end_ms)) for queue in session.pull.queues(dlq_topic(group))
+            ]
+
+        def lines() -> Iterator[bytes]:
+            with self._source.lent([]) as session:
+                for queue, offsets in ranges:
+                    yield from _lines(session, queue, offsets)
+
+        name = "".join(one if one.isascii() and (one.isalnum() or one in "-_") else "-" for one in group)
+        headers = {"Content-Disposition": f'attachment; filename="dead-letters-{name}.jsonl"'}
+        return StreamingResponse(lines(), media_type="application/octet-stream", headers=headers)
+
+
+def _bounds(session: ClusterSession, queue: MessageQueue, begin_ms: int | None, end_ms: int | None) -> range:
+    first = session.pull.min_offset(queue) if begin_ms is None else session.pull.search_offset(queue, begin_ms)
+    last = session.pull.max_offset(queue) if end_ms is None else session.pull.search_offset(queue, end_ms)
+    return range(first, last)
+
+
+def _lines(session: ClusterSession, queue: MessageQueue, offsets: range) -> Iterator[bytes]:
+    limit, at = session.config.max_decompressed_body_size, offsets.start
+    while at < offsets.stop:
+        pulled = session.pull.pull(queue, at, min(offsets.stop - at, _CHUNK))
+        for one in decode_records(pulled.records, decompressed=False):
+            if one.queue_offset < offsets.stop:
+                fields = message_fields(one, or_as_stored(one, limit).body, queue.broker_name)
+                yield orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
+        if pulled.next_begin_offset <= at or pulled.status is PullStatus.NO_NEW_MSG:
+            return
+        at = pulled.next_begin_offset
