@@ -110,6 +110,16 @@ def test_each_shell_has_a_script(gantrymq: Run, shell: str) -> None:
         subprocess.run([shell, "-n"], input=outcome.out, check=True)
 
 
+def test_the_first_tab_completes_where_zsh_loads_the_script_from_its_path(gantrymq: Run) -> None:
+    """zsh runs a file of fpath as the function that completes, at the first Tab."""
+    text = gantrymq("completion", "zsh").text
+    assert text.startswith("#compdef gantrymq\n")
+    assert text.rstrip().endswith("fi")
+    loaded, sourced = text.split("if [[ $zsh_eval_context[-1] == loadautofunc ]]; then")[1].split("else")
+    assert loaded.split() == ["_gantrymq_completion", '"$@"']
+    assert sourced.split()[:3] == ["compdef", "_gantrymq_completion", "gantrymq"]
+
+
 def test_the_manual_page_has_every_command(gantrymq: Run) -> None:
     page = gantrymq("man").text
     for words in ("store recover STORE", "admin topic create", "produce TOPIC", "serve", "completion SHELL"):

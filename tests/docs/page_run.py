@@ -113,7 +113,7 @@ class PageRun:
         words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", path.name]
         environment = {**self._environment, "PYTEST_ADDOPTS": "-o asyncio_default_fixture_loop_scope=function"}
         done = subprocess.run(
-            words, cwd=self.folder, env=environment, capture_output=True, text=True, check=False, timeout=120
+            words, cwd=self.folder, env=environment, capture_output=True, text=True, check=False, timeout=600
         )
         assert done.returncode == 0, f"{block.place}\n{done.stdout}{done.stderr}"
 

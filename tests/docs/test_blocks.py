@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -89,25 +88,17 @@ def test_the_blocks_of_a_page_run(
 ) -> None:
     """With a broker in place of the one that the page names."""
     monkeypatch.setenv("HOME", environment["HOME"])
-    with contextlib.ExitStack() as stack:
-        replaced = {"/data/": f"{folder}/"}
-        if any(NAMESRV in block.text for block in BLOCKS[page]):
-            replaced[NAMESRV] = stack.enter_context(EmbeddedBroker(settings=SETTINGS)).namesrv
-        run_page(page, {"run", "file"}, folder, environment, lambda text: replace_all(text, replaced))
+    run_page(page, {"run", "file"}, folder, environment)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", with_fates("slow"))
-def test_the_slow_blocks_of_a_page_run(page: str, folder: Path, environment: dict[str, str]) -> None:
+def test_the_slow_blocks_of_a_page_run(
+    page: str, folder: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From the first block to the last, with the servers that the page starts, at other ports."""
-    namesrv, listen = fixed_port(), fixed_port()
-    replaced = {
-        NAMESRV: f"127.0.0.1:{namesrv}",
-        "gantrymq serve": f"gantrymq serve --namesrv-port {namesrv} --listen-port {listen}",
-        "127.0.0.1:10911": f"127.0.0.1:{listen}",
-        "/data/": f"{folder}/",
-    }
-    run_page(page, {"run", "file", "slow"}, folder, environment, lambda text: replace_all(text, replaced))
+    monkeypatch.setenv("HOME", environment["HOME"])
+    run_page(page, {"run", "file", "slow"}, folder, environment)
 
 
 def replace_all(text: str, replaced: dict[str, str]) -> str:
@@ -116,13 +107,20 @@ def replace_all(text: str, replaced: dict[str, str]) -> str:
     return text
 
 
-def run_page(
-    page: str, fates: set[str], folder: Path, environment: dict[str, str], replaced: Callable[[str], str]
-) -> None:
-    run = PageRun(folder, replaced, environment)
-    try:
-        for block in BLOCKS[page]:
-            if block.fate in fates:
-                run.run(block)
-    finally:
-        run.close()
+def run_page(page: str, fates: set[str], folder: Path, environment: dict[str, str]) -> None:
+    blocks = [block for block in BLOCKS[page] if block.fate in fates]
+    replaced = {"/data/": f"{folder}/"}
+    with contextlib.ExitStack() as stack:
+        if any("gantrymq serve" in block.text for block in blocks):
+            namesrv, listen = fixed_port(), fixed_port()
+            replaced |= {
+                NAMESRV: f"127.0.0.1:{namesrv}",
+                "gantrymq serve": f"gantrymq serve --namesrv-port {namesrv} --listen-port {listen}",
+                "127.0.0.1:10911": f"127.0.0.1:{listen}",
+            }
+        elif any(NAMESRV in block.text for block in blocks):
+            replaced[NAMESRV] = stack.enter_context(EmbeddedBroker(settings=SETTINGS)).namesrv
+        run = PageRun(folder, lambda text: replace_all(text, replaced), environment)
+        stack.callback(run.close)
+        for block in blocks:
+            run.run(block)

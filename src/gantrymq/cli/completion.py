@@ -12,6 +12,14 @@ if TYPE_CHECKING:
     from typer._click import Command
 
 COMPLETE_VARIABLE = "_GANTRYMQ_COMPLETE"
+# typer's script for zsh only registers a function. zsh runs a file of fpath at the first Tab, which then completes nothing.
+_ZSH_REGISTERS = "compdef _gantrymq_completion gantrymq"
+_ZSH_COMPLETES = f"""\
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+  _gantrymq_completion "$@"
+else
+  {_ZSH_REGISTERS}
+fi"""
 
 
 class Shell(StrEnum):
@@ -27,13 +35,14 @@ def completion(
 ) -> None:
     """Print the script that completes commands and options in a shell.
 
-    Let the shell read it at its start.
+    Add the line of your shell to its start file (~/.bashrc, ~/.zshrc after compinit, ~/.config/fish/config.fish), or write
+    the script into a directory where the shell looks for completions.
 
     Examples of use:
 
-        gantrymq completion bash > ~/.local/share/bash-completion/completions/gantrymq
-        gantrymq completion zsh > "${fpath[1]}/_gantrymq"
-        gantrymq completion fish > ~/.config/fish/completions/gantrymq.fish
+        source <(gantrymq completion bash)
+        source <(gantrymq completion zsh)
+        gantrymq completion fish | source
     """
     print(script(shell))
 
@@ -42,7 +51,8 @@ def script(shell: Shell) -> str:
     """The script as text."""
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-    return get_completion_script(prog_name="gantrymq", complete_var=COMPLETE_VARIABLE, shell=shell.value)
+    text = get_completion_script(prog_name="gantrymq", complete_var=COMPLETE_VARIABLE, shell=shell.value)
+    return text.replace(_ZSH_REGISTERS, _ZSH_COMPLETES) if shell is Shell.ZSH else text
 
 
 def answer_shell(command: Command) -> int:

@@ -83,7 +83,7 @@ def _commands(group: TyperGroup, words: tuple[str, ...]) -> Iterator[tuple[tuple
 def _command(words: tuple[str, ...], command: TyperCommand) -> Iterator[str]:
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     given = " ".join(_escaped(one.make_metavar(_context(command))) for one in arguments)
-    yield f'.SS "gantrymq {" ".join(words)} {given}"'
+    yield f'.SS "gantrymq {" ".join((*words, given)).rstrip()}"'
     yield from _prose(command.help)
     for one in command.params:
         if one.param_type_name == "argument" or one.name == "help":
@@ -101,13 +101,15 @@ def _context(command: TyperCommand) -> Any:
 
 def _prose(text: str | None) -> Iterator[str]:
     """Paragraphs of a help text; an indented block keeps its lines."""
-    for block in (text or "").split("\n\n"):
+    blocks = [block for block in (text or "").split("\n\n") if block.strip()]
+    for block in blocks:
         if block.startswith(_EXAMPLE):
             yield from (".RS 4", ".nf")
             yield from (_escaped(line.removeprefix(_EXAMPLE)) for line in block.splitlines())
             yield from (".fi", ".RE")
-        elif block.strip():
-            yield from (".PP", _text(block))
+        else:
+            yield from ([".PP"] if block is not blocks[0] else [])  # a heading before it begins a paragraph, too
+            yield _text(block)
 
 
 def _text(text: str) -> str:
