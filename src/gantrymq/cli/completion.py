@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from typer._click import Command
 
 COMPLETE_VARIABLE = "_GANTRYMQ_COMPLETE"
-# typer's script for zsh only registers a function. zsh runs a file of fpath at the first Tab, which then completes nothing.
+# typer's script for zsh only registers a function. zsh runs a file of fpath at the first Tab, which then completes
+# nothing.
 _ZSH_REGISTERS = "compdef _gantrymq_completion gantrymq"
 _ZSH_COMPLETES = f"""\
 if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
@@ -35,8 +36,8 @@ def completion(
 ) -> None:
     """Print the script that completes commands and options in a shell.
 
-    Add the line of your shell to its start file (~/.bashrc, ~/.zshrc after compinit, ~/.config/fish/config.fish), or write
-    the script into a directory where the shell looks for completions.
+    Add the line of your shell to its start file (~/.bashrc; ~/.zshrc, after compinit; ~/.config/fish/config.fish). Or
+    write the script into a directory where the shell looks for completions.
 
     Examples of use:
 
