@@ -31,10 +31,14 @@ if TYPE_CHECKING:
     from gantrymq.client.consumer.push.async_push import AsyncPushConsumer as AsyncPushConsumer
     from gantrymq.client.consumer.push.push import PushConsumer as PushConsumer
     from gantrymq.client.consumer.settings import ConsumeFromWhere as ConsumeFromWhere
+    from gantrymq.client.consumer.settings import ConsumerSettings as ConsumerSettings
     from gantrymq.client.consumer.settings import LitePullConsumerConfig as LitePullConsumerConfig
+    from gantrymq.client.consumer.settings import LitePullConsumerSettings as LitePullConsumerSettings
     from gantrymq.client.consumer.settings import MessageModel as MessageModel
     from gantrymq.client.consumer.settings import PushConsumerConfig as PushConsumerConfig
+    from gantrymq.client.consumer.settings import PushConsumerSettings as PushConsumerSettings
     from gantrymq.client.consumer.settings import SimpleConsumerConfig as SimpleConsumerConfig
+    from gantrymq.client.consumer.settings import SimpleConsumerSettings as SimpleConsumerSettings
     from gantrymq.client.consumer.simple import SimpleConsumer as SimpleConsumer
     from gantrymq.client.hooks import ConsumeMessageContext as ConsumeMessageContext
     from gantrymq.client.hooks import ConsumeMessageHook as ConsumeMessageHook
@@ -43,17 +47,13 @@ if TYPE_CHECKING:
     from gantrymq.client.hooks import EndTransactionHook as EndTransactionHook
     from gantrymq.client.hooks import SendMessageContext as SendMessageContext
     from gantrymq.client.hooks import SendMessageHook as SendMessageHook
-    from gantrymq.client.keywords import ClientSettings as ClientSettings
-    from gantrymq.client.keywords import ConsumerSettings as ConsumerSettings
-    from gantrymq.client.keywords import LitePullConsumerSettings as LitePullConsumerSettings
-    from gantrymq.client.keywords import ProducerSettings as ProducerSettings
-    from gantrymq.client.keywords import PushConsumerSettings as PushConsumerSettings
-    from gantrymq.client.keywords import SimpleConsumerSettings as SimpleConsumerSettings
     from gantrymq.client.producer.async_producer import AsyncProducer as AsyncProducer
     from gantrymq.client.producer.async_transaction_producer import AsyncTransactionProducer as AsyncTransactionProducer
     from gantrymq.client.producer.compression import CompressionType as CompressionType
     from gantrymq.client.producer.producer import Producer as Producer
     from gantrymq.client.producer.request_reply import create_reply_message as create_reply_message
+    from gantrymq.client.producer.settings import ProducerConfig as ProducerConfig
+    from gantrymq.client.producer.settings import ProducerSettings as ProducerSettings
     from gantrymq.client.producer.transaction_producer import TransactionProducer as TransactionProducer
     from gantrymq.client.pull.pull_client import PullClient as PullClient
     from gantrymq.client.pull.segments import PulledRecords as PulledRecords
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from gantrymq.client.requests.send_result import SendStatus as SendStatus
     from gantrymq.client.requests.send_result import TransactionSendResult as TransactionSendResult
     from gantrymq.client.settings import ClientConfig as ClientConfig
-    from gantrymq.client.settings import ProducerConfig as ProducerConfig
+    from gantrymq.client.settings import ClientSettings as ClientSettings
     from gantrymq.config.broker_settings import BrokerConfig as BrokerConfig
     from gantrymq.config.broker_settings import LiveConfig as LiveConfig
     from gantrymq.config.settings import FlushDiskType as FlushDiskType
@@ -171,10 +171,14 @@ _PUBLIC = {
     "gantrymq.client.consumer.push.push": ("PushConsumer",),
     "gantrymq.client.consumer.settings": (
         "ConsumeFromWhere",
+        "ConsumerSettings",
         "LitePullConsumerConfig",
+        "LitePullConsumerSettings",
         "MessageModel",
         "PushConsumerConfig",
+        "PushConsumerSettings",
         "SimpleConsumerConfig",
+        "SimpleConsumerSettings",
     ),
     "gantrymq.client.consumer.simple": ("SimpleConsumer",),
     "gantrymq.client.hooks": (
@@ -186,19 +190,12 @@ _PUBLIC = {
         "SendMessageContext",
         "SendMessageHook",
     ),
-    "gantrymq.client.keywords": (
-        "ClientSettings",
-        "ConsumerSettings",
-        "LitePullConsumerSettings",
-        "ProducerSettings",
-        "PushConsumerSettings",
-        "SimpleConsumerSettings",
-    ),
     "gantrymq.client.producer.async_producer": ("AsyncProducer",),
     "gantrymq.client.producer.async_transaction_producer": ("AsyncTransactionProducer",),
     "gantrymq.client.producer.compression": ("CompressionType",),
     "gantrymq.client.producer.producer": ("Producer",),
     "gantrymq.client.producer.request_reply": ("create_reply_message",),
+    "gantrymq.client.producer.settings": ("ProducerConfig", "ProducerSettings"),
     "gantrymq.client.producer.transaction_producer": ("TransactionProducer",),
     "gantrymq.client.pull.pull_client": ("PullClient",),
     "gantrymq.client.pull.segments": ("PulledRecords",),
@@ -211,7 +208,7 @@ _PUBLIC = {
         "SendStatus",
         "TransactionSendResult",
     ),
-    "gantrymq.client.settings": ("ClientConfig", "ProducerConfig"),
+    "gantrymq.client.settings": ("ClientConfig", "ClientSettings"),
     "gantrymq.config.broker_settings": ("BrokerConfig", "LiveConfig"),
     "gantrymq.config.settings": ("FlushDiskType", "MessageStoreConfig"),
     "gantrymq.embedded.async_broker": ("AsyncEmbeddedBroker",),

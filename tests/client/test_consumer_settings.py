@@ -17,8 +17,9 @@ from gantrymq.client.consumer.settings import (
     PushConsumerConfig,
 )
 from gantrymq.client.producer.compression import CompressionType
+from gantrymq.client.producer.settings import ProducerConfig
 from gantrymq.client.requests.subscription import SQL92, TAG, subscription
-from gantrymq.client.settings import ClientConfig, ProducerConfig
+from gantrymq.client.settings import ClientConfig
 from gantrymq.errors import ConfigError, MQClientError
 from gantrymq.model.java import LONG_MAX, string_hash
 from gantrymq.remoting.codes import SerializeType

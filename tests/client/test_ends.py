@@ -11,8 +11,8 @@ from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
 from gantrymq.client.consumer.push.async_push import AsyncPushConsumer
 from gantrymq.client.consumer.settings import LitePullConsumerConfig, PushConsumerConfig
 from gantrymq.client.producer.async_producer import AsyncProducer
+from gantrymq.client.producer.settings import ProducerConfig
 from gantrymq.client.requests.received import ReceivedMessage
-from gantrymq.client.settings import ProducerConfig
 from gantrymq.errors import AlreadyStartedError, MQBrokerError, MQClientError
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

@@ -13,9 +13,10 @@ from gantrymq.client.namespace import without_namespace, wrap_namespace
 from gantrymq.client.producer.async_producer import AsyncProducer
 from gantrymq.client.producer.compression import CompressionType, compress
 from gantrymq.client.producer.publish_routes import PublishRoutes
+from gantrymq.client.producer.settings import ProducerConfig
 from gantrymq.client.requests.records import decode_records
 from gantrymq.client.requests.routes import TopicRoute
-from gantrymq.client.settings import ClientConfig, ProducerConfig
+from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import ManualClock
 from gantrymq.errors import (
     ConfigError,

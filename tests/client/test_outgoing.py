@@ -13,7 +13,7 @@ import pytest
 from gantrymq.client.producer.compression import CompressionType
 from gantrymq.client.producer.fault import MQFaultStrategy
 from gantrymq.client.producer.outgoing import prepare, prepare_batch
-from gantrymq.client.settings import ProducerConfig
+from gantrymq.client.producer.settings import ProducerConfig
 from gantrymq.client.unique_id import UniqueIds
 from gantrymq.clock import ManualClock
 from gantrymq.errors import ConfigError, MQClientError

@@ -16,25 +16,30 @@ import pytest
 
 import gantrymq
 from gantrymq import errors
-from gantrymq.client import keywords
 from gantrymq.client.consumer.settings import (
     ConsumerConfig,
+    ConsumerSettings,
     GroupConfig,
+    GroupSettings,
     LitePullConsumerConfig,
+    LitePullConsumerSettings,
     PushConsumerConfig,
+    PushConsumerSettings,
     SimpleConsumerConfig,
+    SimpleConsumerSettings,
 )
-from gantrymq.client.settings import ClientConfig, ProducerConfig
+from gantrymq.client.producer.settings import ProducerConfig, ProducerSettings
+from gantrymq.client.settings import ClientConfig, ClientSettings
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = {
-    keywords.ClientSettings: ClientConfig,
-    keywords.ProducerSettings: ProducerConfig,
-    keywords.ConsumerSettings: ConsumerConfig,
-    keywords.PushConsumerSettings: PushConsumerConfig,
-    keywords.LitePullConsumerSettings: LitePullConsumerConfig,
-    keywords.GroupSettings: GroupConfig,
-    keywords.SimpleConsumerSettings: SimpleConsumerConfig,
+    ClientSettings: ClientConfig,
+    ProducerSettings: ProducerConfig,
+    ConsumerSettings: ConsumerConfig,
+    PushConsumerSettings: PushConsumerConfig,
+    LitePullConsumerSettings: LitePullConsumerConfig,
+    GroupSettings: GroupConfig,
+    SimpleConsumerSettings: SimpleConsumerConfig,
 }
 
 

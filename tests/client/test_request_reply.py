@@ -32,7 +32,7 @@ from gantrymq import (
 )
 from gantrymq.client.connection import heartbeats
 from gantrymq.client.producer.request_reply import PendingReplies
-from gantrymq.client.settings import ProducerConfig
+from gantrymq.client.producer.settings import ProducerConfig
 from gantrymq.clock import ManualClock
 from gantrymq.model.flags import COMPRESSED
 from gantrymq.remoting.codes import ResponseCode

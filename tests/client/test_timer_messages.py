@@ -20,7 +20,7 @@ from gantrymq import (
     PutMessageStatus,
 )
 from gantrymq.client.producer.outgoing import prepare, prepare_batch
-from gantrymq.client.settings import ProducerConfig
+from gantrymq.client.producer.settings import ProducerConfig
 from gantrymq.format.properties import decode_properties
 from gantrymq.format.recall_handle import RecallHandle, encode_recall_handle
 

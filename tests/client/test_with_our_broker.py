@@ -30,8 +30,9 @@ from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
 from gantrymq.client.consumer.push.async_push import AsyncPushConsumer
 from gantrymq.client.consumer.settings import LitePullConsumerConfig, PushConsumerConfig
 from gantrymq.client.producer.async_producer import AsyncProducer
+from gantrymq.client.producer.settings import ProducerConfig
 from gantrymq.client.requests.received import ReceivedMessage
-from gantrymq.client.settings import ClientConfig, ProducerConfig
+from gantrymq.client.settings import ClientConfig
 from gantrymq.errors import ConfigError, MQBrokerError, MQClientError, RemotingConnectError
 from gantrymq.format.packed_body import with_decompressed_body
 from gantrymq.model.flags import COMPRESSED

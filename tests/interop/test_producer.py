@@ -14,9 +14,10 @@ from gantrymq import AdminClient, ConsumeFromWhere, LitePullConsumer, Message, P
 from gantrymq.client.connection.blocking_client import BlockingClient
 from gantrymq.client.producer.async_producer import AsyncProducer
 from gantrymq.client.producer.compression import CompressionType
+from gantrymq.client.producer.settings import ProducerConfig
 from gantrymq.client.requests.records import decode_records
 from gantrymq.client.requests.send_result import SendStatus
-from gantrymq.client.settings import ClientConfig, ProducerConfig
+from gantrymq.client.settings import ClientConfig
 from gantrymq.errors import MQBrokerError, MQClientError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import ProducerConnection

@@ -27,7 +27,7 @@ from sink_cases import (
 )
 
 from gantrymq import MessageStore, StoreReader
-from gantrymq.client.settings import ProducerConfig
+from gantrymq.client.producer.settings import ProducerConfig
 from gantrymq.errors import ConfigError, DiskFullError, GantrymqError, NotAStoreError, StoreError, StoreLockedError
 from gantrymq.spark import RocketMQDataSource
 from gantrymq.spark.write import store_sink

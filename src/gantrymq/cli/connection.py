@@ -32,7 +32,7 @@ from gantrymq.cli.terminal import warn
 from gantrymq.errors import ConfigError
 
 if TYPE_CHECKING:
-    from gantrymq.client.keywords import ClientSettings
+    from gantrymq.client.settings import ClientSettings
 
 DEFAULT_PROFILE = "default"
 PROFILE_VARIABLE = "GANTRYMQ_PROFILE"

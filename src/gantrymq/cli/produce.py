@@ -14,7 +14,7 @@ from gantrymq.cli.streams.escapes import delimiter
 
 if TYPE_CHECKING:
     from gantrymq.cli.streams.messages_in import QueueNumber, Template
-    from gantrymq.client.settings import ProducerConfig
+    from gantrymq.client.producer.settings import ProducerConfig
 
 GROUP = "gantrymq-produce"
 _NEVER_BYTES = 0x7FFFFFFF
@@ -186,7 +186,7 @@ def _template(
 
 
 def _config(connection: Connection, group: str, codec: Codec | None, keys: list[str] | None) -> ProducerConfig:
-    from gantrymq.client.settings import ProducerConfig
+    from gantrymq.client.producer.settings import ProducerConfig
 
     settings: dict[str, Any] = {**connection.settings, "producer_group": group}
     if codec is Codec.NONE:

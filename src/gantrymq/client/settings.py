@@ -1,16 +1,17 @@
-"""The settings of every client (name servers, credentials, protocol) and of a producer, with RocketMQ's defaults.
+"""The settings of every client: name servers, credentials, protocol, with RocketMQ's defaults.
 
-Source: ClientConfig, NettyClientConfig, DefaultMQProducer.
+Each settings class validates values. Beside it is a TypedDict with the same fields, by which type checkers reject
+``producer_grop="x"``. A test compares the two.
+
+Source: ClientConfig, NettyClientConfig.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
-from typing import Any, Self, cast
+from typing import Any, Self, TypedDict, cast
 
-from gantrymq.client.hooks import EndTransactionHook, SendMessageHook, check_hooks
-from gantrymq.client.producer.compression import CompressionType
 from gantrymq.config.keys import check_values, key
 from gantrymq.config.name_servers import ALLOWED, name_server_addresses
 from gantrymq.errors import ConfigError
@@ -87,6 +88,20 @@ class ClientConfig:
         return SessionCredentials(self.access_key, self.secret_key, self.security_token or None)
 
 
+class ClientSettings(TypedDict, total=False):
+    """The fields of :class:`gantrymq.client.settings.ClientConfig`."""
+
+    namespace: str
+    access_key: str
+    secret_key: str
+    security_token: str
+    tls: Mapping[str, str]
+    connect_timeout_ms: int
+    request_timeout_ms: int
+    serialize_type: SerializeType | str
+    max_decompressed_body_size: int
+
+
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 
 
@@ -97,49 +112,3 @@ def trace_topic(trace: object) -> str:
     if isinstance(trace, str) and _TOPIC.fullmatch(trace):
         return trace
     raise ConfigError("traceTopic", trace, f"True for {TRACE_TOPIC}, the name of a topic, or False")
-
-
-_GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,120}")
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerConfig(ClientConfig):
-    """A producer's settings. Names are RocketMQ's in Python's spelling; times in milliseconds, sizes in bytes.
-
-    ``send_msg_timeout_ms`` applies to one send with all its attempts, at most ``retry_times_when_send_failed`` + 1. A
-    body of ``compress_msg_body_over_howmuch`` bytes or more is compressed. ``max_delay_level`` is the number of levels
-    of the brokers (messageDelayLevel), which treat a higher level as their highest.
-
-    A send waits while ``back_pressure_for_async_send_num`` messages, or ``back_pressure_for_async_send_size`` bytes of
-    bodies, are under way. RocketMQ has these limits only with ``enableBackpressureForAsyncMode``, and a send above them
-    fails.
-
-    ``trace`` True traces each message to RMQ_SYS_TRACE_TOPIC; a text is the name of another topic. ``hooks`` are called
-    before and after each send (:class:`gantrymq.client.hooks.SendMessageHook`).
-    """
-
-    producer_group: str = key("producerGroup", "DEFAULT_PRODUCER")
-    send_msg_timeout_ms: int = key("sendMsgTimeout", 3000, least=1)
-    retry_times_when_send_failed: int = key("retryTimesWhenSendFailed", 2, least=0)
-    retry_another_broker_when_not_store_ok: bool = key("retryAnotherBrokerWhenNotStoreOK", False)
-    send_latency_fault_enable: bool = key("sendLatencyFaultEnable", False)
-    compress_msg_body_over_howmuch: int = key("compressMsgBodyOverHowmuch", 4096, least=0)
-    compression_type: CompressionType = key("compressType", CompressionType.ZLIB)
-    compression_level: int = key("compressLevel", 5, least=0, most=9)
-    max_message_size: int = key("maxMessageSize", 4 * 1024 * 1024, least=1)
-    max_delay_level: int = key("maxDelayLevel", 18, least=0)
-    create_topic_key: str = key("createTopicKey", "TBW102")
-    default_topic_queue_nums: int = key("defaultTopicQueueNums", 4, least=1)
-    back_pressure_for_async_send_num: int = key("backPressureForAsyncSendNum", 1024, least=1)
-    # RocketMQ has 100 MiB. On a slow link the last of that many bytes would leave after the time limit of a send.
-    back_pressure_for_async_send_size: int = key("backPressureForAsyncSendSize", 16 * 1024 * 1024, least=1)
-    trace: bool | str = False
-    hooks: Sequence[SendMessageHook | EndTransactionHook] = ()
-
-    def __post_init__(self) -> None:
-        # super() without arguments does not work in a dataclass with slots.
-        super(ProducerConfig, self).__post_init__()
-        if not _GROUP.fullmatch(self.producer_group):
-            raise ConfigError("producerGroup", self.producer_group, "1 to 120 of ^[%|a-zA-Z0-9_-]+$")
-        trace_topic(self.trace)
-        check_hooks(self.hooks, of_producer=True)

@@ -26,7 +26,8 @@ from gantrymq.model.texts import time_text
 
 if TYPE_CHECKING:
     from gantrymq.client.admin.admin_client import AdminClient
-    from gantrymq.client.settings import ClientConfig, ProducerConfig
+    from gantrymq.client.producer.settings import ProducerConfig
+    from gantrymq.client.settings import ClientConfig
 
 T = TypeVar("T")
 
@@ -78,7 +79,8 @@ class Session:
         """The settings of a producer at the same cluster."""
         from dataclasses import fields
 
-        from gantrymq.client.settings import ClientConfig, ProducerConfig
+        from gantrymq.client.producer.settings import ProducerConfig
+        from gantrymq.client.settings import ClientConfig
 
         values: dict[str, Any] = {one.name: getattr(self.config, one.name) for one in fields(ClientConfig)}
         return ProducerConfig(**values)

@@ -24,7 +24,7 @@ from gantrymq.cli.streams.messages_in import Given, Template, Unusable, json_rea
 from gantrymq.cli.streams.sending import Fate, Outcome, Sender
 from gantrymq.cli.terminal import FINDINGS, print_error, warn
 from gantrymq.client.producer.producer import Producer
-from gantrymq.client.settings import ProducerConfig
+from gantrymq.client.producer.settings import ProducerConfig
 from gantrymq.errors import MQClientError
 from gantrymq.model.texts import count_text, span_text
 

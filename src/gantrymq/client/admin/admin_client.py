@@ -17,8 +17,7 @@ from gantrymq.client.admin.lite import LiteAdmin
 from gantrymq.client.admin.messages import MessageAdmin
 from gantrymq.client.admin.servers import ServerAdmin
 from gantrymq.client.admin.topics import TopicAdmin
-from gantrymq.client.keywords import ClientSettings
-from gantrymq.client.settings import ClientConfig
+from gantrymq.client.settings import ClientConfig, ClientSettings
 
 
 class AdminClient(TopicAdmin, GroupAdmin, MessageAdmin, ServerAdmin, AuthAdmin, LiteAdmin):

@@ -26,10 +26,9 @@ from gantrymq.client.consumer.group.member import Division, GroupMember
 from gantrymq.client.consumer.group.offsets import offset_store
 from gantrymq.client.consumer.group.rebalance import QueueWatch, Rebalancing, TopicMessageQueueChangeListener
 from gantrymq.client.consumer.listeners import MessageQueueListener
-from gantrymq.client.consumer.settings import LitePullConsumerConfig
+from gantrymq.client.consumer.settings import LitePullConsumerConfig, LitePullConsumerSettings
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.hooks import ConsumeHooks
-from gantrymq.client.keywords import LitePullConsumerSettings
 from gantrymq.client.namespace import without_namespace, wrap_namespace
 from gantrymq.client.producer.async_producer import tracing_of
 from gantrymq.client.requests import calls
@@ -128,7 +127,7 @@ class AsyncLitePullConsumer:
         self._member = GroupMember(config, "CONSUME_ACTIVELY", self._clock, dispatcher)
         self._offsets = offset_store(self._member)
         self._statistics = ConsumerStatistics()
-        self._tracing = tracing_of(config, self._member.group, "CONSUME", self._clock)
+        self._tracing = tracing_of(config, config.trace, self._member.group, "CONSUME", self._clock)
         self._hooks = ConsumeHooks(with_trace(config.hooks, self._tracing), self._member.group, self._clock)
         self._assignment: dict[str, frozenset[MessageQueue]] | None = None
         self._expressions: dict[str, SubscriptionData] = {}

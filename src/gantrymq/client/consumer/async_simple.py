@@ -26,9 +26,13 @@ from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests, ru
 from gantrymq.client.consumer.fetch.arrivals import Arrivals
 from gantrymq.client.consumer.fetch.popping import HELD_MS, Popper
 from gantrymq.client.consumer.group.group_client import GroupClient
-from gantrymq.client.consumer.settings import MOST_INVISIBLE_MS, ConsumeFromWhere, SimpleConsumerConfig
+from gantrymq.client.consumer.settings import (
+    MOST_INVISIBLE_MS,
+    ConsumeFromWhere,
+    SimpleConsumerConfig,
+    SimpleConsumerSettings,
+)
 from gantrymq.client.hooks import ConsumeHooks
-from gantrymq.client.keywords import SimpleConsumerSettings
 from gantrymq.client.namespace import wrap_namespace
 from gantrymq.client.producer.async_producer import tracing_of
 from gantrymq.client.requests.pop_calls import INIT_MAX, INIT_MIN, MOST_POPPED, GroupPop, PopTarget
@@ -85,7 +89,7 @@ class AsyncSimpleConsumer:
         self._tasks = BackgroundTasks()
         self._popper = Popper(self._client, rules, config.max_reconsume_times, self._tasks)
         self._arrivals = Arrivals(self._popper.has_messages)
-        self._tracing = tracing_of(config, self._client.group, "CONSUME", self._clock)
+        self._tracing = tracing_of(config, config.trace, self._client.group, "CONSUME", self._clock)
         self._hooks = ConsumeHooks(with_trace(config.hooks, self._tracing), self._client.group, self._clock)
         self._given_back: deque[tuple[float, ReceivedMessage]] = deque()
         self._popping: set[asyncio.Future[list[ReceivedMessage]]] = set()

@@ -17,8 +17,7 @@ from typing import Self, Unpack
 from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
 from gantrymq.client.consumer.group.rebalance import TopicMessageQueueChangeListener
 from gantrymq.client.consumer.listeners import MessageQueueListener
-from gantrymq.client.consumer.settings import LitePullConsumerConfig
-from gantrymq.client.keywords import LitePullConsumerSettings
+from gantrymq.client.consumer.settings import LitePullConsumerConfig, LitePullConsumerSettings
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.client.requests.subscription import TAG
 from gantrymq.client.runtime.loop_thread import LoopThread, close_when_dropped

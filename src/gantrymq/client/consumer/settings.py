@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gantrymq.client.consumer.allocation import AllocateMessageQueueAveragely, AllocateMessageQueueStrategy
 from gantrymq.client.hooks import ConsumeMessageHook, check_hooks
-from gantrymq.client.settings import ClientConfig, trace_topic
+from gantrymq.client.settings import ClientConfig, ClientSettings, trace_topic
 from gantrymq.config.keys import key
 from gantrymq.errors import ConfigError
 from gantrymq.model.java import LONG_MAX
@@ -198,3 +198,74 @@ class SimpleConsumerConfig(GroupConfig):
         super(SimpleConsumerConfig, self).__post_init__()
         if self.consume_from_where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
             raise ConfigError("consumeFromWhere", self.consume_from_where.value, "the first or the last offset: POP")
+
+
+class GroupSettings(ClientSettings, total=False):
+    """The fields of :class:`gantrymq.client.consumer.settings.GroupConfig`."""
+
+    consumer_group: str
+    consume_from_where: ConsumeFromWhere | str
+    poll_name_server_interval_ms: int
+    decode_decompress_body: bool
+    trace: bool | str
+    hooks: Sequence[ConsumeMessageHook]
+
+
+class ConsumerSettings(GroupSettings, total=False):
+    """The fields of :class:`gantrymq.client.consumer.settings.ConsumerConfig`."""
+
+    instance_name: str
+    message_model: MessageModel | str
+    consume_timestamp: str
+    allocate_message_queue_strategy: AllocateMessageQueueStrategy
+    pull_threshold_for_queue: int
+    pull_threshold_size_for_queue: int
+    persist_consumer_offset_interval_ms: int
+    local_offset_store_dir: str | Path
+
+
+class PushConsumerSettings(ConsumerSettings, total=False):
+    """The fields of :class:`gantrymq.client.consumer.settings.PushConsumerConfig`."""
+
+    consume_thread_max: int
+    consume_concurrently_max_span: int
+    pull_threshold_for_topic: int
+    pull_threshold_size_for_topic: int
+    pull_interval_ms: int
+    consume_message_batch_max_size: int
+    pull_batch_size: int
+    pull_batch_size_in_bytes: int
+    post_subscription_when_pull: bool
+    max_reconsume_times: int
+    suspend_current_queue_time_ms: int
+    consume_timeout_minutes: int
+    await_termination_ms_when_shutdown: int
+    pull_time_delay_ms_when_exception: int
+    client_rebalance: bool
+    pop_invisible_time_ms: int
+    pop_batch_nums: int
+    pop_threshold_for_queue: int
+
+
+class LitePullConsumerSettings(ConsumerSettings, total=False):
+    """The fields of :class:`gantrymq.client.consumer.settings.LitePullConsumerConfig`."""
+
+    pull_batch_size: int
+    pull_threshold_for_all: int
+    consume_max_span: int
+    poll_timeout_ms: int
+    auto_commit: bool
+    auto_commit_interval_ms: int
+    broker_suspend_max_time_ms: int
+    consumer_timeout_ms_when_suspend: int
+    topic_metadata_check_interval_ms: int
+    pull_time_delay_ms_when_exception: int
+
+
+class SimpleConsumerSettings(GroupSettings, total=False):
+    """The fields of :class:`gantrymq.client.consumer.settings.SimpleConsumerConfig`."""
+
+    await_duration_ms: int
+    invisible_duration_ms: int
+    max_reconsume_times: int
+    consume_orderly: bool

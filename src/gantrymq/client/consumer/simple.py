@@ -17,8 +17,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from gantrymq.client.consumer.async_simple import RECEIVED_AT_ONCE, AsyncSimpleConsumer
-from gantrymq.client.consumer.settings import SimpleConsumerConfig
-from gantrymq.client.keywords import SimpleConsumerSettings
+from gantrymq.client.consumer.settings import SimpleConsumerConfig, SimpleConsumerSettings
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.client.requests.subscription import TAG
 from gantrymq.client.runtime.loop_thread import LoopThread, close_when_dropped

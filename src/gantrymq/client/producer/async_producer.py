@@ -19,22 +19,21 @@ from weakref import finalize
 from gantrymq.client.arguments import checked, is_queue
 from gantrymq.client.connection.async_client import AsyncClient
 from gantrymq.client.connection.heartbeats import Heartbeats
-from gantrymq.client.consumer.settings import GroupConfig
 from gantrymq.client.hooks import SendHooks
-from gantrymq.client.keywords import ProducerSettings
 from gantrymq.client.namespace import DLQ_PREFIX, RETRY_PREFIX, wrap_namespace
 from gantrymq.client.producer.fault import MQFaultStrategy
 from gantrymq.client.producer.outgoing import OutgoingMessage, check_batch, check_message, prepare, prepare_batch
 from gantrymq.client.producer.publish_routes import PublishRoutes
 from gantrymq.client.producer.request_reply import PendingReplies, create_reply_message, reply_topic
 from gantrymq.client.producer.send_window import SendWindow
+from gantrymq.client.producer.settings import ProducerConfig, ProducerSettings
 from gantrymq.client.requests.calls import Call, recall_message
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.client.requests.routes import TopicRoute
 from gantrymq.client.requests.send_result import DEFAULT_REGION, SendResult, SendStatus, read_send_result
 from gantrymq.client.runtime.background import OnceTask
 from gantrymq.client.runtime.loop_thread import end_when_dropped
-from gantrymq.client.settings import ClientConfig, ProducerConfig, trace_topic
+from gantrymq.client.settings import ClientConfig, trace_topic
 from gantrymq.client.trace import GROUP_PREFIX, SEND_TIMEOUT_MS, TraceDispatcher, TraceHook, Tracing, with_trace
 from gantrymq.client.unique_id import UniqueIds
 from gantrymq.clock import Clock, SystemClock, monotonic_ms
@@ -99,7 +98,7 @@ class AsyncProducer:
         self._register(dispatcher)
         self._client = AsyncClient(config, dispatcher)
         self._ids = UniqueIds(self._clock)
-        self._tracing = tracing_of(config, self._config.producer_group, "PRODUCE", self._clock)
+        self._tracing = tracing_of(config, config.trace, self._config.producer_group, "PRODUCE", self._clock)
         self._hooks = SendHooks(with_trace(config.hooks, self._tracing), self._config.producer_group, self._clock)
         self._fault = MQFaultStrategy(latency_fault_enable=config.send_latency_fault_enable)
         self._routes = PublishRoutes(self._client, config, self._clock)
@@ -470,9 +469,12 @@ def inner_producer(config: ClientConfig, clock: Clock, **settings: Unpack[Produc
     return AsyncProducer(ProducerConfig(**{**shared, **settings}), clock)
 
 
-def tracing_of(config: ProducerConfig | GroupConfig, group: str, kind: str, clock: Clock) -> Tracing | None:
-    """The tracing of a client, not started yet; None if it has none. ``kind`` is PRODUCE or CONSUME."""
-    topic = trace_topic(config.trace)
+def tracing_of(config: ClientConfig, trace: bool | str, group: str, kind: str, clock: Clock) -> Tracing | None:
+    """The tracing of a client with the setting ``trace``, not started yet; None if it has none.
+
+    ``kind`` is PRODUCE or CONSUME.
+    """
+    topic = trace_topic(trace)
     if not topic:
         return None
     own_group = f"{GROUP_PREFIX}-{group}-{kind}"[-_MAX_GROUP:]

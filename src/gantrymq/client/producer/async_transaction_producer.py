@@ -27,15 +27,15 @@ from typing import Unpack
 
 from gantrymq.client.connection.async_client import AsyncClient
 from gantrymq.client.hooks import SendHooks
-from gantrymq.client.keywords import ProducerSettings
 from gantrymq.client.namespace import without_namespace
 from gantrymq.client.producer.async_producer import AsyncProducer, master_of
 from gantrymq.client.producer.outgoing import OutgoingMessage, check_message
+from gantrymq.client.producer.settings import ProducerConfig, ProducerSettings
 from gantrymq.client.requests.calls import PullResult, PullStatus
 from gantrymq.client.requests.received import ReceivedMessage, received
 from gantrymq.client.requests.records import decode_records
 from gantrymq.client.requests.send_result import LocalTransactionState, SendResult, SendStatus, TransactionSendResult
-from gantrymq.client.settings import ClientConfig, ProducerConfig
+from gantrymq.client.settings import ClientConfig
 from gantrymq.clock import Clock
 from gantrymq.errors import GantrymqError, MQClientError
 from gantrymq.logs import get_logger

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from gantrymq.client.hooks import SendMessageContext
 from gantrymq.client.namespace import RETRY_PREFIX, wrap_namespace
 from gantrymq.client.producer.compression import compress
-from gantrymq.client.settings import ProducerConfig
+from gantrymq.client.producer.settings import ProducerConfig
 from gantrymq.errors import MQClientError
 from gantrymq.format.properties import encode_properties
 from gantrymq.model import flags

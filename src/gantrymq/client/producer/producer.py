@@ -14,14 +14,13 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from gantrymq.client.arguments import checked
-from gantrymq.client.keywords import ProducerSettings
 from gantrymq.client.producer.async_producer import AsyncProducer, QueueSelector, check_way, still_under_way
 from gantrymq.client.producer.outgoing import OutgoingMessage
 from gantrymq.client.producer.send_window import BlockingSendWindow
+from gantrymq.client.producer.settings import ProducerConfig, ProducerSettings
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.client.requests.send_result import SendResult
 from gantrymq.client.runtime.loop_thread import LoopThread, close_when_dropped
-from gantrymq.client.settings import ProducerConfig
 from gantrymq.model.message import Message, StoredMessage
 from gantrymq.model.message_queue import MessageQueue
 
@@ -29,8 +28,10 @@ from gantrymq.model.message_queue import MessageQueue
 class Producer:
     """Sends messages; see :class:`gantrymq.client.producer.async_producer.AsyncProducer` for what it raises.
 
-    ``name_servers`` is the list of name servers, with fields of :class:`gantrymq.client.settings.ProducerConfig` as
-    ``settings``, or a ProducerConfig. Thread rule: any thread.
+    ``name_servers`` is the list of name servers, with fields of
+    :class:`gantrymq.client.producer.settings.ProducerConfig` as ``settings``, or a ProducerConfig.
+
+    Thread rule: any thread.
     """
 
     def __init__(self, name_servers: ProducerConfig | str, **settings: Unpack[ProducerSettings]) -> None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from gantrymq.client.connection.async_client import AsyncClient
 from gantrymq.client.namespace import without_namespace
+from gantrymq.client.producer.settings import ProducerConfig
 from gantrymq.client.requests.calls import topic_route
 from gantrymq.client.requests.routes import TopicRoute
 from gantrymq.client.runtime.background import BackgroundTasks
-from gantrymq.client.settings import ProducerConfig
 from gantrymq.clock import Clock
 from gantrymq.errors import GantrymqError, MQClientError, RemotingError, RemotingTooMuchRequestError
 from gantrymq.logs import get_logger

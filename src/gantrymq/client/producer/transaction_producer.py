@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Unpack
 
-from gantrymq.client.keywords import ProducerSettings
 from gantrymq.client.producer.async_transaction_producer import (
     AsyncTransactionProducer,
     CheckTransaction,
@@ -19,8 +18,8 @@ from gantrymq.client.producer.async_transaction_producer import (
     state_of,
 )
 from gantrymq.client.producer.producer import Producer
+from gantrymq.client.producer.settings import ProducerConfig, ProducerSettings
 from gantrymq.client.requests.send_result import LocalTransactionState, SendStatus, TransactionSendResult
-from gantrymq.client.settings import ProducerConfig
 from gantrymq.model.message import Message
 
 

@@ -19,14 +19,13 @@ from typing import Self, TypeVar, Unpack
 
 from gantrymq.client.arguments import checks_arguments, number, text
 from gantrymq.client.connection.blocking_client import BlockingClient
-from gantrymq.client.keywords import ClientSettings
 from gantrymq.client.namespace import without_namespace, wrap_namespace
 from gantrymq.client.pull.segments import PulledRecords, Segment, SegmentedRange
 from gantrymq.client.requests import calls
 from gantrymq.client.requests.calls import SUBSCRIBE_ALL, TOOLS_CONSUMER_GROUP, Call, PullResult
 from gantrymq.client.requests.routes import TopicRoute
 from gantrymq.client.requests.subscription import TAG
-from gantrymq.client.settings import ClientConfig
+from gantrymq.client.settings import ClientConfig, ClientSettings
 from gantrymq.clock import Clock
 from gantrymq.errors import ConfigError, NoRouteError, RemotingError
 from gantrymq.model.message_queue import MessageQueue

@@ -25,8 +25,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from gantrymq.client.producer.async_producer import RETRY_RESPONSE_CODES, AsyncProducer
 from gantrymq.client.producer.outgoing import prepare
+from gantrymq.client.producer.settings import ProducerConfig
 from gantrymq.client.requests.send_result import SendResult, SendStatus
-from gantrymq.client.settings import ProducerConfig
 from gantrymq.errors import ConfigError, MQBrokerError, MQClientError, RemotingError
 from gantrymq.model.java import INT_MAX, string_hash
 from gantrymq.model.message import PROPERTY_DELAY, PROPERTY_SHARDING_KEY, PROPERTY_TIMER_DELIVER_MS, Message

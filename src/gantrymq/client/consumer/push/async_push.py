@@ -31,10 +31,9 @@ from gantrymq.client.consumer.push.consumption import ConsumeContext, Consumptio
 from gantrymq.client.consumer.push.orderly import WITHOUT_END, OrderlyConsumption
 from gantrymq.client.consumer.push.pop_push import PopQueues
 from gantrymq.client.consumer.push.send_back import SendBack
-from gantrymq.client.consumer.settings import ConsumeFromWhere, PushConsumerConfig
+from gantrymq.client.consumer.settings import ConsumeFromWhere, PushConsumerConfig, PushConsumerSettings
 from gantrymq.client.consumer.statistics import ConsumerStatistics
 from gantrymq.client.hooks import ConsumeHooks
-from gantrymq.client.keywords import PushConsumerSettings
 from gantrymq.client.namespace import without_namespace
 from gantrymq.client.producer.async_producer import tracing_of
 from gantrymq.client.requests.group_calls import GroupPull
@@ -85,7 +84,7 @@ class AsyncPushConsumer:
         self._member = GroupMember(config, "CONSUME_PASSIVELY", self._clock, dispatcher)
         self._offsets = offset_store(self._member)
         self._statistics = ConsumerStatistics()
-        self._tracing = tracing_of(config, self._member.group, "CONSUME", self._clock)
+        self._tracing = tracing_of(config, config.trace, self._member.group, "CONSUME", self._clock)
         self._rebalancing = Rebalancing(
             self._member, self._member.topics, self._divide, self._take_over, self._keep_topics
         )

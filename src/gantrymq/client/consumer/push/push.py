@@ -16,8 +16,7 @@ from typing import Self, Unpack
 
 from gantrymq.client.consumer.listeners import ConcurrentListener, MessageQueueListener, OrderlyListener
 from gantrymq.client.consumer.push.async_push import AsyncPushConsumer
-from gantrymq.client.consumer.settings import PushConsumerConfig
-from gantrymq.client.keywords import PushConsumerSettings
+from gantrymq.client.consumer.settings import PushConsumerConfig, PushConsumerSettings
 from gantrymq.client.requests.subscription import TAG
 from gantrymq.client.runtime.loop_thread import LoopThread, close_when_dropped
 from gantrymq.errors import MQClientError
