@@ -14,8 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from gantrymq.client.arguments import callback, checked_by, checks_arguments
 from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests, running_info
@@ -25,6 +24,7 @@ from gantrymq.client.consumer.fetch.pulling import Puller, PullOwner
 from gantrymq.client.consumer.group.member import Division, GroupMember
 from gantrymq.client.consumer.group.offsets import offset_store
 from gantrymq.client.consumer.group.rebalance import QueueWatch, Rebalancing, TopicMessageQueueChangeListener
+from gantrymq.client.consumer.lifecycle import AsyncGroupConsumer
 from gantrymq.client.consumer.listeners import MessageQueueListener
 from gantrymq.client.consumer.settings import LitePullConsumerConfig, LitePullConsumerSettings
 from gantrymq.client.consumer.statistics import ConsumerStatistics
@@ -101,7 +101,7 @@ _ANY_SIZE = 0x7FFFFFFF
 
 
 @checks_arguments()
-class AsyncLitePullConsumer:
+class AsyncLitePullConsumer(AsyncGroupConsumer):
     """Returns messages when polled: from topics (:meth:`subscribe`) or from given queues (:meth:`assign`).
 
     The queues of subscribed topics are shared with the other members of the group. ``config`` is the list of name
@@ -125,6 +125,7 @@ class AsyncLitePullConsumer:
         self._clock = clock or SystemClock()
         dispatcher = RequestDispatcher()
         self._member = GroupMember(config, "CONSUME_ACTIVELY", self._clock, dispatcher)
+        super().__init__(self._member.client_id)
         self._offsets = offset_store(self._member)
         self._statistics = ConsumerStatistics()
         self._tracing = tracing_of(config, config.trace, self._member.group, "CONSUME", self._clock)
@@ -140,48 +141,12 @@ class AsyncLitePullConsumer:
         )
         self._tasks = BackgroundTasks()
         self._closing = OnceTask(self._close)
-        self._running = self._is_entered = False
+        self._running = False
         self._commit_due_ms = self._started_ms = 0
         answers = Answers(self._member.group, self._rebalancing.wanted.set, self._running_info, self._offsets.table)
         BrokerRequests(answers).register(dispatcher)
 
-    async def __aenter__(self) -> Self:
-        try:
-            await self.enter()
-        except AlreadyStartedError:
-            raise  # the consumer goes on, because another caller started it
-        except BaseException:
-            await self.close()  # otherwise heartbeats continue, and the group counts this consumer
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    @property
-    def client_id(self) -> str:
-        """The id of this consumer at the brokers."""
-        return self._member.client_id
-
     # Start and close
-
-    async def start(self) -> None:
-        """Join the group, and begin to fetch the subscribed or assigned queues.
-
-        After an error nothing has begun, and the call may be repeated. If the consumer is closed meanwhile, it raises
-        MQClientError or RemotingError. One call after ``with`` has started the consumer has no effect.
-        """
-        if self._is_entered:
-            self._is_entered = False
-        else:
-            await self._start()
-
-    async def enter(self) -> None:
-        """Start the consumer for ``with``."""
-        await self._start()
-        self._is_entered = True
 
     async def _start(self) -> None:
         self._member.client.loop.check()

@@ -18,14 +18,14 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from gantrymq.client.arguments import checks_arguments, number
 from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests, running_properties
 from gantrymq.client.consumer.fetch.arrivals import Arrivals
 from gantrymq.client.consumer.fetch.popping import HELD_MS, Popper
 from gantrymq.client.consumer.group.group_client import GroupClient
+from gantrymq.client.consumer.lifecycle import AsyncGroupConsumer
 from gantrymq.client.consumer.settings import (
     MOST_INVISIBLE_MS,
     ConsumeFromWhere,
@@ -63,7 +63,7 @@ log = get_logger("gantrymq.client.consumer")
 
 
 @checks_arguments(max_messages=number(1, MOST_POPPED), invisible_ms=number(1, MOST_INVISIBLE_MS))
-class AsyncSimpleConsumer:
+class AsyncSimpleConsumer(AsyncGroupConsumer):
     """Receives messages, which the caller acknowledges one by one.
 
     ``config`` is the list of name servers, with fields of SimpleConsumerConfig as ``settings``, or a
@@ -84,6 +84,7 @@ class AsyncSimpleConsumer:
         self._clock = clock or SystemClock()
         dispatcher = RequestDispatcher()
         self._client = GroupClient(config, "CONSUME_ACTIVELY", self._clock, dispatcher)
+        super().__init__(self._client.client_id)
         is_first = config.consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
         rules = GroupPop(self._client.group, INIT_MIN if is_first else INIT_MAX, config.consume_orderly)
         self._tasks = BackgroundTasks()
@@ -96,51 +97,16 @@ class AsyncSimpleConsumer:
         self._next = 0
         self._told = LoggedOnce()
         self._closing = OnceTask(self._close)
-        self._running = self._is_entered = False
+        self._running = False
         self._started_ms = 0
         answers = Answers(self._client.group, lambda: None, self._running_info, dict[MessageQueue, int])
         BrokerRequests(answers).register(dispatcher)
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.enter()
-        except AlreadyStartedError:
-            raise  # the consumer keeps running, because another caller started it
-        except BaseException:
-            await self.close()  # otherwise heartbeats continue, and the group counts this consumer
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    @property
-    def client_id(self) -> str:
-        """The id of this consumer at the brokers."""
-        return self._client.client_id
 
     # Start and close
 
     def is_closed(self) -> bool:
         """Whether :meth:`close` has been called."""
         return self._closing.is_begun
-
-    async def start(self) -> None:
-        """Join the group. One call after ``with`` has started the consumer has no effect.
-
-        After an error nothing runs, and the call may be repeated.
-        """
-        if self._is_entered:
-            self._is_entered = False
-        else:
-            await self._start()
-
-    async def enter(self) -> None:
-        """Start the consumer for ``with``."""
-        await self._start()
-        self._is_entered = True
 
     async def _start(self) -> None:
         self._client.client.loop.check()

@@ -11,21 +11,19 @@ Source: DefaultLitePullConsumer.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from gantrymq.client.consumer.async_lite_pull import AsyncLitePullConsumer
 from gantrymq.client.consumer.group.rebalance import TopicMessageQueueChangeListener
+from gantrymq.client.consumer.lifecycle import BlockingGroupConsumer
 from gantrymq.client.consumer.listeners import MessageQueueListener
 from gantrymq.client.consumer.settings import LitePullConsumerConfig, LitePullConsumerSettings
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.client.requests.subscription import TAG
-from gantrymq.client.runtime.loop_thread import LoopThread, close_when_dropped
-from gantrymq.errors import AlreadyStartedError
 from gantrymq.model.message_queue import MessageQueue
 
 
-class LitePullConsumer:
+class LitePullConsumer(BlockingGroupConsumer[AsyncLitePullConsumer]):
     """Returns messages when polled; see :class:`gantrymq.client.consumer.async_lite_pull.AsyncLitePullConsumer`.
 
     ``name_servers`` is the list of name servers, with fields of
@@ -39,36 +37,7 @@ class LitePullConsumer:
         self, name_servers: LitePullConsumerConfig | str, **settings: Unpack[LitePullConsumerSettings]
     ) -> None:
         config = LitePullConsumerConfig.of(name_servers, settings)
-        self._loop = LoopThread("lite-pull-consumer")
-        self._consumer = self._loop.make(lambda: AsyncLitePullConsumer(config))
-        close_when_dropped(self, self._loop, self._consumer.close)
-
-    def __enter__(self) -> Self:
-        try:
-            self._loop.run(self._consumer.enter())
-        except AlreadyStartedError:
-            raise  # the consumer goes on, because another caller started it
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def client_id(self) -> str:
-        """The id of this consumer at the brokers."""
-        return self._consumer.client_id
-
-    def start(self) -> None:
-        """Join the group, and begin to fetch the subscribed or assigned queues.
-
-        One call after ``with`` has no effect.
-        """
-        self._loop.run(self._consumer.start())
+        super().__init__("lite-pull-consumer", lambda: AsyncLitePullConsumer(config))
 
     def close(self) -> None:
         """Persist the committed offsets, and leave the group. A second call waits for the first.

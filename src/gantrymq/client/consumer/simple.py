@@ -13,18 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from gantrymq.client.consumer.async_simple import RECEIVED_AT_ONCE, AsyncSimpleConsumer
+from gantrymq.client.consumer.lifecycle import BlockingGroupConsumer
 from gantrymq.client.consumer.settings import SimpleConsumerConfig, SimpleConsumerSettings
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.client.requests.subscription import TAG
-from gantrymq.client.runtime.loop_thread import LoopThread, close_when_dropped
-from gantrymq.errors import AlreadyStartedError, MQClientError
+from gantrymq.errors import MQClientError
 
 
-class SimpleConsumer:
+class SimpleConsumer(BlockingGroupConsumer[AsyncSimpleConsumer]):
     """Receives messages, which the caller acknowledges one by one.
 
     See :class:`gantrymq.client.consumer.async_simple.AsyncSimpleConsumer`.
@@ -38,33 +37,7 @@ class SimpleConsumer:
 
     def __init__(self, name_servers: SimpleConsumerConfig | str, **settings: Unpack[SimpleConsumerSettings]) -> None:
         config = SimpleConsumerConfig.of(name_servers, settings)
-        self._loop = LoopThread("simple-consumer")
-        self._consumer = self._loop.make(lambda: AsyncSimpleConsumer(config))
-        close_when_dropped(self, self._loop, self._consumer.close)
-
-    def __enter__(self) -> Self:
-        try:
-            self._loop.run(self._consumer.enter())
-        except AlreadyStartedError:
-            raise  # the consumer keeps running, because another caller started it
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def client_id(self) -> str:
-        """The id of this consumer at the brokers."""
-        return self._consumer.client_id
-
-    def start(self) -> None:
-        """Join the group. One call after ``with`` has no effect."""
-        self._loop.run(self._consumer.start())
+        super().__init__("simple-consumer", lambda: AsyncSimpleConsumer(config))
 
     def is_closed(self) -> bool:
         """Whether :meth:`close` has been called."""

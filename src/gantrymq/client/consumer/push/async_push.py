@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from gantrymq.client.arguments import callback, checked_by, checks_arguments
 from gantrymq.client.consumer.broker_requests import Answers, BrokerRequests, running_info
@@ -25,6 +24,7 @@ from gantrymq.client.consumer.fetch.pulling import Puller, PullOwner
 from gantrymq.client.consumer.group.member import Division, GroupMember
 from gantrymq.client.consumer.group.offsets import offset_store
 from gantrymq.client.consumer.group.rebalance import Rebalancing
+from gantrymq.client.consumer.lifecycle import AsyncGroupConsumer
 from gantrymq.client.consumer.listeners import ConcurrentListener, MessageQueueListener, OrderlyListener
 from gantrymq.client.consumer.push.concurrent import ConcurrentConsumption
 from gantrymq.client.consumer.push.consumption import ConsumeContext, Consumption
@@ -63,7 +63,7 @@ _Make = Callable[[ConsumeContext, QueueLocks | None], Consumption]
 
 
 @checks_arguments(listener=callback("messages", "context"))
-class AsyncPushConsumer:
+class AsyncPushConsumer(AsyncGroupConsumer):
     """Delivers messages to a listener. Subscribe, set a listener, then start it once.
 
     ``async with`` starts it if the listener is set by then, and closes it.
@@ -82,6 +82,7 @@ class AsyncPushConsumer:
         self._clock = clock or SystemClock()
         dispatcher = RequestDispatcher()
         self._member = GroupMember(config, "CONSUME_PASSIVELY", self._clock, dispatcher)
+        super().__init__(self._member.client_id)
         self._offsets = offset_store(self._member)
         self._statistics = ConsumerStatistics()
         self._tracing = tracing_of(config, config.trace, self._member.group, "CONSUME", self._clock)
@@ -94,7 +95,7 @@ class AsyncPushConsumer:
         self._work: _Work | None = None
         self._closing = OnceTask(self._close)
         self._others_ended = asyncio.Event()  # set while it closes, after all calls but the excused ones
-        self._suspended = self._is_entered = False
+        self._suspended = False
         self._started_ms = 0
         answers = Answers(
             self._member.group, self._rebalancing.wanted.set, self._running_info, self._offsets.table,
@@ -102,29 +103,11 @@ class AsyncPushConsumer:
         )  # fmt: skip
         BrokerRequests(answers).register(dispatcher)
 
-    async def __aenter__(self) -> Self:
-        try:
-            await self.enter()
-        except BaseException:
-            await self.close()  # otherwise heartbeats continue, and the group counts this consumer
-            raise
-        return self
-
     async def enter(self) -> None:
         """Start the consumer for ``with`` if its listener is set. Otherwise :meth:`start` is called in the block."""
         if self._make is not None and self._work is None:
             await self._start()
             self._is_entered = True
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    @property
-    def client_id(self) -> str:
-        """The id of this consumer at the brokers."""
-        return self._member.client_id
 
     # Subscriptions
 
@@ -159,17 +142,6 @@ class AsyncPushConsumer:
         self._queues_changed = listener
 
     # Start and close
-
-    async def start(self) -> None:
-        """Join the group.
-
-        After an error nothing has begun, and the call may be repeated. If the consumer is closed meanwhile, it raises
-        MQClientError or RemotingError. One call after ``with`` has started the consumer has no effect.
-        """
-        if self._is_entered:
-            self._is_entered = False
-        else:
-            await self._start()
 
     async def _start(self) -> None:
         self._member.client.loop.check()

@@ -11,19 +11,18 @@ Source: DefaultMQPushConsumer.
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
+from gantrymq.client.consumer.lifecycle import BlockingGroupConsumer
 from gantrymq.client.consumer.listeners import ConcurrentListener, MessageQueueListener, OrderlyListener
 from gantrymq.client.consumer.push.async_push import AsyncPushConsumer
 from gantrymq.client.consumer.settings import PushConsumerConfig, PushConsumerSettings
 from gantrymq.client.requests.subscription import TAG
-from gantrymq.client.runtime.loop_thread import LoopThread, close_when_dropped
 from gantrymq.errors import MQClientError
 from gantrymq.model.message_queue import MessageQueue
 
 
-class PushConsumer:
+class PushConsumer(BlockingGroupConsumer[AsyncPushConsumer]):
     """Delivers messages to a listener; see :class:`gantrymq.client.consumer.push.async_push.AsyncPushConsumer`.
 
     ``name_servers`` is the list of name servers, with fields of
@@ -35,27 +34,7 @@ class PushConsumer:
     def __init__(self, name_servers: PushConsumerConfig | str, **settings: Unpack[PushConsumerSettings]) -> None:
         config = PushConsumerConfig.of(name_servers, settings)
         self._closed_within = False
-        self._loop = LoopThread("push-consumer")
-        self._consumer = self._loop.make(lambda: AsyncPushConsumer(config))
-        close_when_dropped(self, self._loop, self._consumer.close)
-
-    def __enter__(self) -> Self:
-        try:
-            self._loop.run(self._consumer.enter())
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def client_id(self) -> str:
-        """The id of this consumer at the brokers."""
-        return self._consumer.client_id
+        super().__init__("push-consumer", lambda: AsyncPushConsumer(config))
 
     def subscribe(self, topic: str, expression: str = "*", expression_type: str = TAG) -> None:
         """Subscribe to a topic. ``expression`` is ``*``, ``TagA || TagB``, or with ``SQL92`` a condition."""
