@@ -213,7 +213,7 @@ def test_a_broker_is_there_as_long_as_it_promised(manager: Manager) -> None:
     manager.come(registration(SLAVE, 1, heartbeat_timeout_millis=10_000), topics("T", "A"))
     manager.clock.advance(10_001)
     assert manager.expired() == [BrokerAddrInfo("C", SLAVE)]
-    manager.heard(BrokerAddrInfo("C", SLAVE))
+    manager.record_heartbeat(BrokerAddrInfo("C", SLAVE))
     assert manager.expired() == []
     manager.clock.advance(120_000)
     assert set(manager.expired()) == {BrokerAddrInfo("C", SLAVE), BrokerAddrInfo("C", ADDRESS)}

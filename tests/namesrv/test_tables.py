@@ -71,7 +71,7 @@ def test_brokers_are_found_by_name_cluster_and_address() -> None:
     other = BrokerAddrInfo("other", MASTER.broker_addr)
     assert brokers.find([MASTER, other]) == {MASTER: ("broker-a", 0)}
     assert brokers.clusters() == {"DefaultCluster": ["broker-a"]}
-    brokers.heard(MASTER, 5)
+    brokers.record_heartbeat(MASTER, 5)
     assert brokers.version(MASTER) is None
     brokers.remove(MASTER.cluster_name, "broker-a")
     assert (brokers.clusters(), brokers.by_name, brokers.names("DefaultCluster")) == ({}, {}, [])

@@ -448,7 +448,7 @@ class Tls:
     def tell(self, said: bytes) -> None:
         self._end.write(said)
 
-    def goodbye(self, said: bytes) -> bytes:
+    def send_close_notify(self, said: bytes) -> bytes:
         """The last words, and the goodbye."""
         self.tell(said)
         with suppress(ssl.SSLWantReadError):
@@ -464,7 +464,7 @@ def test_who_said_goodbye_over_tls_is_heard_and_let_go(run: Callable[[Scenario],
             client.hear(b"")
             writer.write(client.say())
             client.hear(await reader.read(65536))
-            writer.write(client.say() + client.goodbye(encode_command(RemotingCommand(ECHO, body=b"hello"))))
+            writer.write(client.say() + client.send_close_notify(encode_command(RemotingCommand(ECHO, body=b"hello"))))
             with suppress(ConnectionError):
                 while data := await reader.read(65536):
                     said += client.hear(data)
@@ -481,7 +481,7 @@ def test_a_server_that_said_goodbye_over_tls_is_heard_and_left(run: Callable[[Sc
         while not (asked := server.hear(await reader.read(65536))):
             writer.write(server.say())
         [request] = Connection().receive(asked)
-        writer.write(server.goodbye(encode_command(request.response(0, body=b"last words"))) + BEHIND)
+        writer.write(server.send_close_notify(encode_command(request.response(0, body=b"last words"))) + BEHIND)
         await reader.read()
         writer.close()
 
@@ -502,7 +502,7 @@ def test_who_goes_on_after_a_goodbye_is_not_listened_to() -> None:
     for _ in range(2):
         client.hear(server.take())
         server.receive(client.say())
-    last = client.goodbye(b"last words")
+    last = client.send_close_notify(b"last words")
     assert server.receive(last + BEHIND) == b"last words"
     assert server.is_over
     assert server.receive(BEHIND) == b""

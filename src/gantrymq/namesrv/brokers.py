@@ -63,22 +63,22 @@ class BrokerTable:
         if not names:
             self._clusters.pop(cluster, None)
 
-    def version(self, who: BrokerAddrInfo) -> DataVersion | None:
+    def version(self, broker_key: BrokerAddrInfo) -> DataVersion | None:
         """The data version of a broker's last registration; None for an unknown broker."""
-        live = self.live.get(who)
+        live = self.live.get(broker_key)
         return live.data_version if live is not None else None
 
-    def heard(self, who: BrokerAddrInfo, now_ms: int) -> None:
+    def record_heartbeat(self, broker_key: BrokerAddrInfo, now_ms: int) -> None:
         """Record a heartbeat. One of an unknown broker is ignored."""
-        if who in self.live:
-            self.live[who].last_update_timestamp_ms = now_ms
+        if broker_key in self.live:
+            self.live[broker_key].last_update_timestamp_ms = now_ms
 
     def find(self, wanted: Iterable[BrokerAddrInfo]) -> dict[BrokerAddrInfo, tuple[str, int]]:
         """The name and id of each registered address, in one pass. Unknown addresses are left out."""
         asked, found = set(wanted), dict[BrokerAddrInfo, tuple[str, int]]()
         for data in self.by_name.values():
             for broker_id, address in data.broker_addrs.items():
-                who = BrokerAddrInfo(data.cluster, address)
-                if who in asked:
-                    found.setdefault(who, (data.broker_name, broker_id))
+                broker_key = BrokerAddrInfo(data.cluster, address)
+                if broker_key in asked:
+                    found.setdefault(broker_key, (data.broker_name, broker_id))
         return found

@@ -76,7 +76,7 @@ class Registration:
         return self._queues
 
     @property
-    def who(self) -> BrokerAddrInfo:
+    def broker_key(self) -> BrokerAddrInfo:
         """The key of the broker: cluster and address."""
         return BrokerAddrInfo(self.header.cluster_name, self.header.broker_addr)
 
@@ -95,7 +95,7 @@ class Leaving(NamedTuple):
     So a broker whose old connection broke stays if it has registered on a new one meanwhile.
     """
 
-    who: BrokerAddrInfo
+    broker_key: BrokerAddrInfo
     broker_name: str
     broker_id: int
     live: BrokerLiveInfo | None = None
@@ -126,22 +126,24 @@ class RouteInfoManager:
 
         Raises RemotingCommandError at the limits of a name server (maxTopics, maxBrokers).
         """
-        header, who = one.header, one.who
+        header, broker_key = one.header, one.broker_key
         self._check_room(one)
         known = self._brokers.by_name.get(header.broker_name)
         addresses = known.broker_addrs if known is not None else {}
         if self._is_outdated(one, addresses.get(header.broker_id)):
-            self._forget_address(header.broker_name, who)
+            self._forget_address(header.broker_name, broker_key)
             return RegisterBrokerResult()
         is_first = header.broker_id not in addresses
         if is_first and len(one.topics.topic_config_table) == 1:
-            log.warning("a broker that is not registered sent only one topic", broker=header.broker_name, address=who)
+            log.warning(
+                "a broker that is not registered sent only one topic", broker=header.broker_name, address=broker_key
+            )
             return None
         lowest = min(addresses, default=MASTER_ID)
         data = self._put_broker(one)
         if header.broker_id == MASTER_ID or self._is_prime_slave(header, data):
             self._take_topics(one, data, is_first=is_first)
-        self._hear(one)
+        self._put_live(one)
         notices: tuple[Notice, ...] = ()
         if header.broker_id < lowest and self._config().notify_min_broker_id_changed:
             notices = _notices(data, None, header.ha_server_addr)
@@ -149,18 +151,18 @@ class RouteInfoManager:
 
     def _check_room(self, one: Registration) -> None:
         """Raises RemotingCommandError for names that are too long, and at the limits of the tables."""
-        header, config, said = one.header, self._config(), one.topics
+        header, config, topics = one.header, self._config(), one.topics
         servers = one.filter_servers or ()
         check_names((header.cluster_name, header.broker_name, header.broker_addr, header.ha_server_addr, *servers))
         check_names((one.zone_name or "",))
         if len(servers) > MAX_FILTER_SERVERS:
             raise RemotingCommandError(f"a broker may have {MAX_FILTER_SERVERS} filter servers")
-        if one.who not in self._brokers.live and len(self._brokers.live) >= config.max_brokers:
+        if one.broker_key not in self._brokers.live and len(self._brokers.live) >= config.max_brokers:
             raise RemotingCommandError(
                 f"{config.max_brokers} brokers are registered, which is the maximum (maxBrokers)"
             )
-        self._check_new_topics(said.topic_config_table.keys(), (header.broker_name,))
-        self._topics.check_mappings(said.topic_queue_mapping_info_map)
+        self._check_new_topics(topics.topic_config_table.keys(), (header.broker_name,))
+        self._topics.check_mappings(topics.topic_queue_mapping_info_map)
 
     def _check_new_topics(self, names: Collection[str], brokers: Collection[str]) -> None:
         self._topics.check_entries(names, brokers, self._config().max_topics_of_brokers)
@@ -175,14 +177,18 @@ class RouteInfoManager:
         version = self._brokers.version(BrokerAddrInfo(one.header.cluster_name, holder))
         outdated = version is not None and version.state_version > one.topics.data_version.state_version
         if outdated:
-            log.warning("a broker is refused: another has its id", broker=one.header.broker_name, address=one.who)
+            log.warning(
+                "a broker is refused: another has its id", broker=one.header.broker_name, address=one.broker_key
+            )
         return outdated
 
-    def _forget_address(self, broker_name: str, who: BrokerAddrInfo) -> None:
-        self._brokers.live.pop(who, None)
+    def _forget_address(self, broker_name: str, broker_key: BrokerAddrInfo) -> None:
+        self._brokers.live.pop(broker_key, None)
         data = self._brokers.by_name.get(broker_name)
         if data is not None:
-            data.broker_addrs = {number: one for number, one in data.broker_addrs.items() if one != who.broker_addr}
+            data.broker_addrs = {
+                number: one for number, one in data.broker_addrs.items() if one != broker_key.broker_addr
+            }
 
     def _put_broker(self, one: Registration) -> BrokerData:
         """Store a broker's address under its id, and under no other id."""
@@ -200,22 +206,22 @@ class RouteInfoManager:
         return header.enable_acting_master is not None and header.broker_id == min(data.broker_addrs)
 
     def _take_topics(self, one: Registration, data: BrokerData, *, is_first: bool) -> None:
-        name, said = data.broker_name, one.topics
-        is_changed = is_first or self._brokers.version(one.who) != said.data_version
-        mappings = said.topic_queue_mapping_info_map
+        name, topics = data.broker_name, one.topics
+        is_changed = is_first or self._brokers.version(one.broker_key) != topics.data_version
+        mappings = topics.topic_queue_mapping_info_map
         if self._config().delete_topic_with_broker_registration and not mappings:
-            for topic in set(self._topics.of_brokers({name})) - said.topic_config_table.keys():
+            for topic in set(self._topics.of_brokers({name})) - topics.topic_config_table.keys():
                 self._topics.delete_at(topic, [name])
         self._topics.put_broker(name, one.queues(), replace=is_changed)
         if is_changed:
             self._topics.put_mappings(mappings)
 
-    def _hear(self, one: Registration) -> None:
-        header, who = one.header, one.who
-        if who not in self._brokers.live:
+    def _put_live(self, one: Registration) -> None:
+        header, broker_key = one.header, one.broker_key
+        if broker_key not in self._brokers.live:
             log.info("a broker registered", broker=header.broker_name, id=header.broker_id, address=header.broker_addr)
         timeout_ms = header.heartbeat_timeout_millis
-        self._brokers.live[who] = BrokerLiveInfo(
+        self._brokers.live[broker_key] = BrokerLiveInfo(
             last_update_timestamp_ms=self._now_ms(),
             heartbeat_timeout_ms=BROKER_CHANNEL_EXPIRED_TIME_MS if timeout_ms is None else timeout_ms,
             data_version=one.topics.data_version,
@@ -223,9 +229,9 @@ class RouteInfoManager:
             ha_server_addr=header.ha_server_addr,
         )
         if one.filter_servers:
-            self._brokers.filter_servers[who] = one.filter_servers
+            self._brokers.filter_servers[broker_key] = one.filter_servers
         elif one.filter_servers is not None:
-            self._brokers.filter_servers.pop(who, None)
+            self._brokers.filter_servers.pop(broker_key, None)
 
     def _result(
         self, header: RegisterBrokerRequestHeader, data: BrokerData, notices: tuple[Notice, ...]
@@ -238,34 +244,37 @@ class RouteInfoManager:
             return RegisterBrokerResult(notices=notices)
         return RegisterBrokerResult(live.ha_server_addr, master, notices)
 
-    def heard(self, who: BrokerAddrInfo) -> None:
+    def record_heartbeat(self, broker_key: BrokerAddrInfo) -> None:
         """Record a broker's heartbeat."""
-        self._brokers.heard(who, self._now_ms())
+        self._brokers.record_heartbeat(broker_key, self._now_ms())
 
-    def version(self, who: BrokerAddrInfo) -> DataVersion | None:
+    def version(self, broker_key: BrokerAddrInfo) -> DataVersion | None:
         """The version of the topics that a broker registered; None for an unknown broker."""
-        return self._brokers.version(who)
+        return self._brokers.version(broker_key)
 
     # Brokers leave
 
     def expired(self) -> list[BrokerAddrInfo]:
         """Brokers without a heartbeat within their timeout (scanNotActiveBroker)."""
         now_ms = self._now_ms()
-        return [who for who, live in self._brokers.live.items() if live.expired(now_ms)]
+        return [broker_key for broker_key, live in self._brokers.live.items() if live.expired(now_ms)]
 
-    def channel_of(self, who: BrokerAddrInfo) -> object | None:
+    def channel_of(self, broker_key: BrokerAddrInfo) -> object | None:
         """The connection of a broker's last registration."""
-        live = self._brokers.live.get(who)
+        live = self._brokers.live.get(broker_key)
         return live.channel if live is not None else None
 
     def of_channel(self, channel: object) -> list[BrokerAddrInfo]:
         """The brokers that registered on a connection."""
-        return [who for who, live in self._brokers.live.items() if live.channel is channel]
+        return [broker_key for broker_key, live in self._brokers.live.items() if live.channel is channel]
 
     def leaving(self, brokers: Collection[BrokerAddrInfo]) -> list[Leaving]:
         """The arguments of :meth:`unregister` for brokers that did not unregister themselves."""
         found = self._brokers.find(brokers) if brokers else {}
-        return [Leaving(who, *found.get(who, ("", -1)), self._brokers.live.get(who)) for who in brokers]
+        return [
+            Leaving(broker_key, *found.get(broker_key, ("", -1)), self._brokers.live.get(broker_key))
+            for broker_key in brokers
+        ]
 
     def unregister(self, leaving: Iterable[Leaving]) -> list[Notice]:
         """Remove brokers and the topics that only they have. Returns the notices to send.
@@ -274,16 +283,16 @@ class RouteInfoManager:
         """
         gone, reduced, offline = set(), set(), {}
         for one in leaving:
-            if one.live is not None and self._brokers.live.get(one.who) is not one.live:
+            if one.live is not None and self._brokers.live.get(one.broker_key) is not one.live:
                 continue
             was_lowest = self._remove(one)
             data = self._brokers.by_name.get(one.broker_name)
             if data is not None and data.broker_addrs:
                 reduced.add(one.broker_name)
                 if was_lowest:
-                    offline[one.broker_name] = one.who.broker_addr
+                    offline[one.broker_name] = one.broker_key.broker_addr
             elif data is not None:
-                self._brokers.remove(one.who.cluster_name, one.broker_name)
+                self._brokers.remove(one.broker_key.cluster_name, one.broker_name)
                 gone.add(one.broker_name)
         self._topics.drop_brokers(gone)
         for name in reduced - gone:
@@ -295,14 +304,16 @@ class RouteInfoManager:
 
     def _remove(self, one: Leaving) -> bool:
         """Remove an address. Returns whether it had the lowest id of its name."""
-        known = self._brokers.live.pop(one.who, None)
-        self._brokers.filter_servers.pop(one.who, None)
+        known = self._brokers.live.pop(one.broker_key, None)
+        self._brokers.filter_servers.pop(one.broker_key, None)
         data = self._brokers.by_name.get(one.broker_name)
-        log.info("a broker is gone", broker=one.broker_name, address=one.who.broker_addr, was_known=known is not None)
+        log.info(
+            "a broker is gone", broker=one.broker_name, address=one.broker_key.broker_addr, was_known=known is not None
+        )
         if data is None or not data.broker_addrs:
             return False
         lowest = min(data.broker_addrs)
-        self._forget_address(one.broker_name, one.who)
+        self._forget_address(one.broker_name, one.broker_key)
         return one.broker_id == lowest
 
     def _without_master(self, data: BrokerData) -> None:

@@ -95,7 +95,7 @@ class NamesrvServer:
         self._leaving: BatchUnregistration[Leaving] = BatchUnregistration(
             self._unregister, lambda: self.configuration.config.un_register_broker_queue_capacity
         )
-        self._telling: set[asyncio.Task[None]] = set()
+        self._notifications: set[asyncio.Task[None]] = set()
         self._scanning: asyncio.TimerHandle | None = None
         self._stopping = False
         self.port = 0
@@ -136,8 +136,8 @@ class NamesrvServer:
             self._scanning.cancel()
         await self._server.close()
         await self._dispatcher.drain()
-        if self._telling:
-            await asyncio.wait(self._telling)
+        if self._notifications:
+            await asyncio.wait(self._notifications)
         await self._client.close()
 
     # Brokers that expire
@@ -145,9 +145,11 @@ class NamesrvServer:
     def scan_not_active_broker(self) -> None:
         """Close the connections of brokers without a recent heartbeat, and remove the brokers."""
         for leaving in self.routes.leaving(self.routes.expired()):
-            who = leaving.who
-            log.warning("a broker was silent for too long", cluster=who.cluster_name, address=who.broker_addr)
-            channel = self.routes.channel_of(who)
+            broker_key = leaving.broker_key
+            log.warning(
+                "a broker was silent for too long", cluster=broker_key.cluster_name, address=broker_key.broker_addr
+            )
+            channel = self.routes.channel_of(broker_key)
             self._leaving.submit(leaving)
             if isinstance(channel, Channel):
                 channel.abort()
@@ -172,11 +174,11 @@ class NamesrvServer:
 
     def _notify(self, notices: Iterable[Notice]) -> None:
         for notice in notices:
-            task = asyncio.ensure_future(self._tell(notice))
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+            task = asyncio.ensure_future(self._send_notice(notice))
+            self._notifications.add(task)
+            task.add_done_callback(self._notifications.discard)
 
-    async def _tell(self, notice: Notice) -> None:
+    async def _send_notice(self, notice: Notice) -> None:
         for address in notice.addresses:
             try:
                 await self._client.invoke_oneway(address, RemotingCommand.request(notice.header))

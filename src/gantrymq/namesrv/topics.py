@@ -68,10 +68,10 @@ class TopicTable:
                 f"the topics of all brokers would be {self.entries + new}, more than {most} (maxTopicsOfBrokers)"
             )
 
-    def put_broker(self, broker_name: str, said: Mapping[str, QueueData], *, replace: bool) -> None:
+    def put_broker(self, broker_name: str, announced: Mapping[str, QueueData], *, replace: bool) -> None:
         """Set the queues of a broker by topic. Without ``replace`` known topics keep their queues."""
         queues = self._queues
-        for topic, data in said.items():
+        for topic, data in announced.items():
             known = queues.get(topic)
             if known is None:
                 queues[topic] = {broker_name: data}
@@ -97,13 +97,13 @@ class TopicTable:
         check_names(mappings)
         for mapping in mappings.values():
             check_names((mapping.bname or "", mapping.scope))
-        said = sum(1 + len(mapping.curr_id_map) for mapping in mappings.values())
-        if said > _MAX_MAPPED:
-            raise RemotingCommandError(f"mappings of {said} queues of static topics, more than {_MAX_MAPPED}")
+        announced = sum(1 + len(mapping.curr_id_map) for mapping in mappings.values())
+        if announced > _MAX_MAPPED:
+            raise RemotingCommandError(f"mappings of {announced} queues of static topics, more than {_MAX_MAPPED}")
         kept = sum(1 + len(one.curr_id_map) for of in self._mappings.values() for one in of.values())
-        if kept + said > _MAX_MAPPED:
+        if kept + announced > _MAX_MAPPED:
             known = sum(1 + len(one.curr_id_map) for name in mappings for one in self._mappings.get(name, {}).values())
-            if kept - known + said > _MAX_MAPPED:
+            if kept - known + announced > _MAX_MAPPED:
                 raise RemotingCommandError(f"mappings of {kept} queues of static topics are kept, which is the maximum")
 
     def put_mappings(self, mappings: dict[str, TopicQueueMappingInfo]) -> None:

@@ -200,8 +200,8 @@ class Connection:
             wrong = f"a header of {header_length} bytes in a frame of {length + 4}"
         else:
             wrong = f"a header of {header_length} bytes is larger than {self._max_header_bytes} ({MAX_HEADER_KEY})"
-        spoken = other_protocol(data[position : position + FRAME_HEAD.size])
-        return f"{spoken} (read as RocketMQ's remoting: {wrong})" if spoken else wrong
+        protocol = other_protocol(data[position : position + FRAME_HEAD.size])
+        return f"{protocol} (read as RocketMQ's remoting: {wrong})" if protocol else wrong
 
     def _hold(self, data: bytes) -> None:
         """Keep another chunk of the incomplete frame."""
@@ -283,10 +283,10 @@ class PendingRequests(Generic[T]):
 
     def take_all(self) -> list[T]:
         """Remove and return all requests, because the connection is closed."""
-        everybody = list(self._waiting.values())
+        waiting = list(self._waiting.values())
         self._waiting.clear()
         self._deadlines.clear()
-        return everybody
+        return waiting
 
 
 _REMOTING_ONLY = "this port speaks only RocketMQ's remoting protocol"
@@ -312,9 +312,9 @@ _KAFKA_API_VERSIONS, _KAFKA_NEWEST_VERSION = b"\0\x12\0", 16
 
 def other_protocol(begin: bytes) -> str | None:
     """A sentence that names the protocol of a stream with these first bytes; None for an unknown one."""
-    for first_bytes, said in _FIRST_BYTES:
+    for first_bytes, reason in _FIRST_BYTES:
         if begin.startswith(first_bytes):
-            return said
+            return reason
     if begin[:1] == b"\x10" and begin[2:8] == _MQTT:
         return f"MQTT was spoken; {_REMOTING_ONLY}"
     if begin[:2] == b"\0\0" and begin[4:7] == _KAFKA_API_VERSIONS and begin[7:8] < bytes([_KAFKA_NEWEST_VERSION]):

@@ -48,10 +48,15 @@ def encode_binary_header(
     code: int, language: int, version: int, opaque: int, flag: int, remark: str | None, ext_fields: dict[str, str]
 ) -> bytes:
     """Encode a header in the ROCKETMQ form."""
-    said = encode_utf8(remark) if remark else b""
+    remark_bytes = encode_utf8(remark) if remark else b""
     fields = encode_ext_fields(ext_fields)
     return b"".join(
-        (_FIXED.pack(code, language, version, opaque, flag, len(said)), said, _U32.pack(len(fields)), fields)
+        (
+            _FIXED.pack(code, language, version, opaque, flag, len(remark_bytes)),
+            remark_bytes,
+            _U32.pack(len(fields)),
+            fields,
+        )
     )
 
 

@@ -235,7 +235,7 @@ class AccessControl:
         self._path, self._mixed_topics = path, mixed_topics
         self._permissions: Mapping[int, Permission] = {}
         self._accounts = self._read()
-        self._trouble: tuple[_State | None, str] | None = None  # the last reported error, while it lasts
+        self._reported: tuple[_State | None, str] | None = None  # the last reported error, while it lasts
 
     def reload(self) -> None:
         """Reload the file if it changed. If it cannot be read, the old accounts stay in force.
@@ -243,16 +243,16 @@ class AccessControl:
         The read is retried at each call, because its cause may end without a change of the file. Each change is
         reported once.
         """
-        state, trouble = self._state(), None
+        state, failure = self._state(), None
         if state != self._seen:
             try:
                 self._accounts = self._read()
                 log.info("access control reloaded", file=str(self._path), accounts=len(self._accounts.by_key))
             except ConfigError as error:
-                trouble = state, str(error)
-                if trouble != self._trouble:
+                failure = state, str(error)
+                if failure != self._reported:
                     log.error("access control not reloaded", file=str(self._path), reason=str(error))
-        self._trouble = trouble
+        self._reported = failure
 
     def require(self, permissions: Mapping[int, Permission]) -> None:
         """Set the permission of each request code. A code without one is for administrators."""

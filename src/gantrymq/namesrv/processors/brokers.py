@@ -108,22 +108,22 @@ class BrokerProcessor:
     def unregister(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """UNREGISTER_BROKER: remove a broker."""
         header = request.read(UnRegisterBrokerRequestHeader)
-        who = BrokerAddrInfo(header.cluster_name, header.broker_addr)
-        taken = self._unregister(Leaving(who, header.broker_name, header.broker_id))
+        broker_key = BrokerAddrInfo(header.cluster_name, header.broker_addr)
+        taken = self._unregister(Leaving(broker_key, header.broker_name, header.broker_id))
         return request.response(ResponseCode.SUCCESS if taken else ResponseCode.SYSTEM_ERROR)
 
     def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """BROKER_HEARTBEAT: record a heartbeat."""
         header = request.read(BrokerHeartbeatRequestHeader)
-        self._routes.heard(BrokerAddrInfo(header.cluster_name, header.broker_addr))
+        self._routes.record_heartbeat(BrokerAddrInfo(header.cluster_name, header.broker_addr))
         return request.response(ResponseCode.SUCCESS)
 
     def data_version(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """QUERY_DATA_VERSION: whether a broker's topics changed since its registration. It counts as a heartbeat."""
         header = request.read(QueryDataVersionRequestHeader)
-        who = BrokerAddrInfo(header.cluster_name, header.broker_addr)
-        version = self._routes.version(who)
-        self._routes.heard(who)
+        broker_key = BrokerAddrInfo(header.cluster_name, header.broker_addr)
+        version = self._routes.version(broker_key)
+        self._routes.record_heartbeat(broker_key)
         asked = decode_request(DataVersion, request.body)
         return request.response(
             ResponseCode.SUCCESS,

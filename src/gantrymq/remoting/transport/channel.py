@@ -99,7 +99,7 @@ class Channel(asyncio.Protocol):
     ) -> None:
         self._handler, self._server, self._client_tls = handler, server, client_tls
         self._tls: TlsSession | None = None
-        self._spoke = server is None
+        self._has_received = server is None
         self._shared = ServerShared() if server is not None and shared is None else shared
         self._meter = self._shared.meter if self._shared is not None else None
         if self._shared is None:
@@ -141,7 +141,7 @@ class Channel(asyncio.Protocol):
         return own.fileno() if own is not None else -1
 
     @property
-    def is_shaking_hands(self) -> bool:
+    def is_in_handshake(self) -> bool:
         """Whether a TLS handshake is under way."""
         return self._tls is not None and not self._tls.is_established
 
@@ -170,7 +170,7 @@ class Channel(asyncio.Protocol):
         self.reads += 1
         size_bytes = len(data)
         try:
-            if not self._spoke:
+            if not self._has_received:
                 self._first_byte(data)
             if self._tls is not None:
                 data = self._decrypt(self._tls, data)
@@ -307,7 +307,7 @@ class Channel(asyncio.Protocol):
             if self._ending:
                 return
             if self._tls is not None:
-                self._tls.goodbye()
+                self._tls.send_close_notify()
                 self._transport.write(self._tls.take())
             self._transport.close()
 
@@ -460,14 +460,14 @@ class Channel(asyncio.Protocol):
             self._transport.writelines(out)
         unread_bytes = self.unread_bytes
         if unread_bytes > MAX_UNREAD_BYTES:
-            said = self._shared.log if self._shared is not None else log
-            said.warning("channel closed: the peer does not read", address=self.address, unread_bytes=unread_bytes)
+            logger = self._shared.log if self._shared is not None else log
+            logger.warning("channel closed: the peer does not read", address=self.address, unread_bytes=unread_bytes)
             self.abort()
         elif self._shared is not None:
             self._shared.unread.note(self, unread_bytes, out_bytes)
 
     def _first_byte(self, data: bytes) -> None:
-        self._spoke = True
+        self._has_received = True
         server = cast(TlsServer, self._server)
         if data[0] != HANDSHAKE_BYTE:
             if server.mode is TlsMode.ENFORCING:
@@ -495,8 +495,8 @@ class Channel(asyncio.Protocol):
                 self.close()
 
     def _refuse(self, reason: str) -> None:
-        said = self._shared.log if self._shared is not None else log
-        said.warning("channel closed: the received bytes are not a command", address=self.address, reason=reason)
+        logger = self._shared.log if self._shared is not None else log
+        logger.warning("channel closed: the received bytes are not a command", address=self.address, reason=reason)
         self.abort()
 
     def _answered(self, command: RemotingCommand) -> None:

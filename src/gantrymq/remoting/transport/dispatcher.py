@@ -50,8 +50,8 @@ class BodyLimits:
         if size_bytes <= most:
             return None
         name = RequestCode._value2member_map_.get(request.code)
-        said = name.name if isinstance(name, RequestCode) else request.code
-        return f"the body of {said} has {size_bytes} bytes, more than {most} ({self.key})"
+        shown = name.name if isinstance(name, RequestCode) else request.code
+        return f"the body of {shown} has {size_bytes} bytes, more than {most} ({self.key})"
 
 
 class RequestDispatcher:

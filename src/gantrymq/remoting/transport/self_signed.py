@@ -38,8 +38,8 @@ def self_signed_context(name: str = "gantrymq") -> ssl.SSLContext:
     years = _der(_SEQUENCE, _der(_UTC, b"000101000000Z"), _der(_TIME, b"99991231235959Z"))
     algorithm = _der(_SEQUENCE, _ECDSA_SHA256)
     subject_key = _der(_SEQUENCE, _der(_SEQUENCE, _EC_PUBLIC_KEY, _P256), _der(_BITS, point))
-    said = _der(_SEQUENCE, _integer(secrets.randbits(63)), algorithm, issuer, years, issuer, subject_key)
-    certificate = _der(_SEQUENCE, said, algorithm, _der(_BITS, b"\x00" + _signature(said, secret)))
+    signed = _der(_SEQUENCE, _integer(secrets.randbits(63)), algorithm, issuer, years, issuer, subject_key)
+    certificate = _der(_SEQUENCE, signed, algorithm, _der(_BITS, b"\x00" + _signature(signed, secret)))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.NamedTemporaryFile(prefix="gantrymq-tls-") as file:  # OpenSSL reads certificates only from files
         file.write(_pem("CERTIFICATE", certificate) + _pem("EC PRIVATE KEY", key))
@@ -48,8 +48,8 @@ def self_signed_context(name: str = "gantrymq") -> ssl.SSLContext:
     return context
 
 
-def _signature(said: bytes, secret: int) -> bytes:
-    digest = int.from_bytes(hashlib.sha256(said).digest())
+def _signature(signed: bytes, secret: int) -> bytes:
+    digest = int.from_bytes(hashlib.sha256(signed).digest())
     r = s = 0
     while not (r and s):
         nonce = 1 + secrets.randbelow(_ORDER - 1)

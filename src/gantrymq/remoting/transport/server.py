@@ -169,9 +169,9 @@ class RemotingServer:
 
     def _end_handshakes(self, now: float) -> None:
         """Close connections whose TLS handshake takes too long, and the oldest ones if too many are under way."""
-        shaking = [(channel, since) for channel, since in self._silent.items() if channel.is_shaking_hands]
-        spare = len(shaking) - self._limits.max_handshakes
-        for number, (channel, since) in enumerate(shaking):
+        handshakes = [(channel, since) for channel, since in self._silent.items() if channel.is_in_handshake]
+        spare = len(handshakes) - self._limits.max_handshakes
+        for number, (channel, since) in enumerate(handshakes):
             if number < spare or now - since > self._limits.handshake_seconds:
                 self._shared.log.warning(
                     "connection closed: its TLS handshake is not done",

@@ -46,7 +46,7 @@ class TlsServer:
     make: Callable[[], ssl.SSLContext] | None = self_signed_context
     files: tuple[str, ...] = ()
     _seen: _State = field(init=False)
-    _trouble: tuple[_State, str] | None = field(default=None, init=False)  # the last reported error, while it lasts
+    _reported: tuple[_State, str] | None = field(default=None, init=False)  # the last reported error, while it lasts
 
     def __post_init__(self) -> None:
         """Record the state of the files, to detect changes from now on."""
@@ -66,16 +66,16 @@ class TlsServer:
         The load is retried at each call, because certificate and key may be replaced one after the other. Each change
         is reported once.
         """
-        state, trouble = _state(self.files), None
+        state, failure = _state(self.files), None
         if state != self._seen and self.make is not None:
             try:
                 self.context, self._seen = self.make(), state
                 log.info("TLS certificate reloaded", files=self.files)
             except ConfigError as error:
-                trouble = state, str(error)
-                if trouble != self._trouble:
+                failure = state, str(error)
+                if failure != self._reported:
                     log.error("TLS certificate not reloaded", files=self.files, reason=str(error))
-        self._trouble = trouble
+        self._reported = failure
 
 
 def _state(files: tuple[str, ...]) -> _State:
@@ -102,11 +102,11 @@ def tls_server(settings: Mapping[str, str]) -> TlsServer:
 
     Raises ConfigError for an invalid value or a file that cannot be loaded.
     """
-    said = settings.get("tls.server.mode", TlsMode.PERMISSIVE.value)
+    given = settings.get("tls.server.mode", TlsMode.PERMISSIVE.value)
     modes = [mode.value for mode in TlsMode]
-    if said not in modes:
-        raise ConfigError("tls.server.mode", said, "one of " + ", ".join(modes))
-    mode = TlsMode(said)
+    if given not in modes:
+        raise ConfigError("tls.server.mode", given, "one of " + ", ".join(modes))
+    mode = TlsMode(given)
     certificate = settings.get("tls.server.certPath")
     test_mode = settings.get("tls.test.mode.enable", "" if mode is TlsMode.ENFORCING else "true").lower() == "true"
     if mode is TlsMode.DISABLED or (certificate is None and not test_mode):
@@ -145,20 +145,20 @@ def _server_context(settings: Mapping[str, str]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if own else self_signed_context()
     if own:
         _load_chain(context, settings, "server")
-    context.verify_mode = _asked_of_clients(settings)
+    context.verify_mode = _client_verify_mode(settings)
     if context.verify_mode is not ssl.CERT_NONE:
         _load_trusted(context, settings, "server")
     _restrict(context, settings)
     return context
 
 
-def _asked_of_clients(settings: Mapping[str, str]) -> ssl.VerifyMode:
+def _client_verify_mode(settings: Mapping[str, str]) -> ssl.VerifyMode:
     modes = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
-    said = settings.get("tls.server.need.client.auth", "none").lower()
-    if said not in modes:
-        raise ConfigError("tls.server.need.client.auth", said, "one of " + ", ".join(modes))
+    given = settings.get("tls.server.need.client.auth", "none").lower()
+    if given not in modes:
+        raise ConfigError("tls.server.need.client.auth", given, "one of " + ", ".join(modes))
     authenticates = settings.get("tls.server.authClient", "false").lower() == "true"
-    return ssl.CERT_REQUIRED if authenticates else modes[said]
+    return ssl.CERT_REQUIRED if authenticates else modes[given]
 
 
 def _load_chain(context: ssl.SSLContext, settings: Mapping[str, str], end: str) -> None:
@@ -219,21 +219,21 @@ class TlsSession:
         """Decrypt received bytes. Raises ssl.SSLError if the handshake fails or the other end is not trusted."""
         if self.is_over:
             return b""  # bytes after close_notify are ignored, because OpenSSL would buffer them for ever
-        said: list[bytes] = []
+        decrypted: list[bytes] = []
         for begin in range(0, len(data), _CHUNK_BYTES):
             self._incoming.write(data[begin : begin + _CHUNK_BYTES])
             if (self._established or self._handshake()) and not self._has_ended:
-                self._read(said)
-        return b"".join(said)
+                self._read(decrypted)
+        return b"".join(decrypted)
 
     @property
     def _has_ended(self) -> bool:
         return self.is_over or self.error is not None
 
-    def _read(self, said: list[bytes]) -> None:
+    def _read(self, decrypted: list[bytes]) -> None:
         try:
             while part := self._ssl.read(_READ_BYTES):
-                said.append(part)
+                decrypted.append(part)
             self.is_over = True
         except ssl.SSLWantReadError:
             pass  # the record is incomplete
@@ -253,7 +253,7 @@ class TlsSession:
             self._ssl.write(view[begin : begin + _CHUNK_BYTES])
             self._written.append(self._outgoing.read())
 
-    def goodbye(self) -> None:
+    def send_close_notify(self) -> None:
         """Send close_notify if the handshake is done. Its answer is not awaited."""
         if self._established:
             with suppress(ssl.SSLError):
