@@ -32,7 +32,7 @@ class Gate:
     def __init__(self, broker: BrokerCase, monkeypatch: pytest.MonkeyPatch) -> None:
         self.opened, self.entered = threading.Event(), asyncio.Event()
         store, loop = broker.server.store, asyncio.get_running_loop()
-        prefault = store._log.bring_in_ahead
+        prefault = store._log.prefault_ahead
 
         def gated(size: int) -> None:
             loop.call_soon_threadsafe(self.entered.set)

@@ -109,7 +109,7 @@ def test_a_chain_is_the_same_in_windows_of_any_size(seed: int, rng: random.Rando
             following = next_record(source, chain.position + 1).position
             if following is None:
                 return seen
-            chain.go_on_at(following)
+            chain.continue_at(following)
 
     whole = read(1 << 20, 1 << 14, cuts_holes=False)
     assert len(whole) > 10

@@ -271,7 +271,7 @@ def test_a_record_of_a_wrong_queue_is_put_into_its_own_and_told(
     if lost:  # without the old queues, two records claim one offset, and either may be of the other queue
         assert (mask in (1, 4), has_queues) == (True, False)
         return
-    told = [one for one in account.repaired if one.said_slot is not None]
+    told = [one for one in account.repaired if one.stated_slot is not None]
     assert [(one.topic, one.queue_id, one.queue_offset, one.phy_offset) for one in told] == [(*slot, put.phy_offset)]
     assert account.filled == []
     assert len(list((out / "consumequeue").glob("*/*"))) == len(QUEUES)  # no phantom queue

@@ -422,7 +422,7 @@ def test_a_last_entry_whose_message_is_gone_is_for_salvage(tmp_path: Path) -> No
 
 NOTHING_TO_DO: dict[str, tuple[Callable[[SmallStore], None], Kind]] = {
     "filled slot": (fill_slot_of_a_lost_message, Kind.QUEUE_FILLED),
-    "recreated queue": (restart_at_zero, Kind.QUEUE_ENTRY_ANEW),
+    "recreated queue": (restart_at_zero, Kind.QUEUE_ENTRY_RESTART),
 }
 
 

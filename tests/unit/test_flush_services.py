@@ -45,8 +45,8 @@ POLICY = FlushPolicy(MessageStoreConfig())
 
 def new_log(fs: MemoryFileSystem | FaultyFileSystem, pool: TransientStorePool | None = None) -> CommitLog:
     fs.make_directory(PATHS.commit_log)
-    equip = (lambda file: lend_buffer(pool, file, fail_fast=True)) if pool else None
-    return CommitLog(fs, PATHS, FILE_SIZE, equip)
+    on_new_file = (lambda file: lend_buffer(pool, file, fail_fast=True)) if pool else None
+    return CommitLog(fs, PATHS, FILE_SIZE, on_new_file)
 
 
 def write(log: CommitLog, length: int, store_timestamp_ms: int = NOON_MS) -> None:

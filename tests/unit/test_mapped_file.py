@@ -63,26 +63,26 @@ def test_bringing_in_changes_no_byte_that_was_written(make: Callable[[], MappedF
 def test_memory_is_brought_in_some_way_ahead_and_not_twice(make: Callable[[], MappedFile]) -> None:
     file = make()
     file.prefault(100)
-    ahead = file.brought_in
+    ahead = file.prefaulted_to
     assert 100 < ahead < SIZE
     file.write(b"x" * ahead)
     file.prefault(1)
-    assert file.brought_in == 2 * ahead
+    assert file.prefaulted_to == 2 * ahead
     file.set_positions(10)
-    assert file.brought_in == 0, "what was cut may be a hole again"
+    assert file.prefaulted_to == 0, "what was cut may be a hole again"
     file.close()
 
 
 def test_what_is_brought_in_far_ahead_changes_no_byte_that_was_written(
     make: Callable[[], MappedFile], rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mapped_file, "_FAR_AHEAD", memoryview(bytes(10_000)))
+    monkeypatch.setattr(mapped_file, "_ZEROS_AHEAD", memoryview(bytes(10_000)))
     for _ in range(5):
         file, expected, is_over = make(), bytearray(), threading.Event()
 
         def ahead(file: MappedFile = file, is_over: threading.Event = is_over) -> None:
             while not is_over.is_set():
-                file.bring_in_ahead(SIZE)
+                file.prefault_ahead(SIZE)
 
         with ThreadPoolExecutor() as pool:
             running = pool.submit(ahead)
@@ -105,20 +105,20 @@ def test_what_is_brought_in_far_ahead_changes_no_byte_that_was_written(
 def test_memory_comes_far_ahead_only_where_the_writer_has_begun_and_the_file_is_open(
     make: Callable[[], MappedFile], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mapped_file, "_FAR_AHEAD", memoryview(bytes(10_000)))
+    monkeypatch.setattr(mapped_file, "_ZEROS_AHEAD", memoryview(bytes(10_000)))
     file = make()
     assert not file.array.any()
-    file.bring_in_ahead(100_000)
-    assert file.brought_in == 0, "a writer that goes on elsewhere may be about to end the file there"
+    file.prefault_ahead(100_000)
+    assert file.prefaulted_to == 0, "a writer that goes on elsewhere may be about to end the file there"
     file.prefault(1)
-    near = file.brought_in
-    file.bring_in_ahead(near)
-    assert file.brought_in == near + 10_000
-    file.bring_in_ahead(near + 10_000 - PAGE_SIZE)
-    assert file.brought_in == near + 10_000
+    near = file.prefaulted_to
+    file.prefault_ahead(near)
+    assert file.prefaulted_to == near + 10_000
+    file.prefault_ahead(near + 10_000 - PAGE_SIZE)
+    assert file.prefaulted_to == near + 10_000
     file.close()
-    file.bring_in_ahead(SIZE)
-    assert file.brought_in == near + 10_000
+    file.prefault_ahead(SIZE)
+    assert file.prefaulted_to == near + 10_000
 
 
 def fail_half_way(file: MappedFile, monkeypatch: pytest.MonkeyPatch, error: type[StoreError] = DiskFullError) -> None:
@@ -171,7 +171,7 @@ def test_what_a_buffer_collects_needs_no_memory_of_the_file(make: Callable[[], M
     file = make()
     file.write_into(np.zeros(SIZE, np.uint8), lambda buffer: None)
     file.prefault(1000)
-    assert file.brought_in == 0
+    assert file.prefaulted_to == 0
     file.close()
 
 

@@ -406,7 +406,7 @@ def test_a_file_in_use_is_never_taken_for_one_made_ahead() -> None:
         allocators[-1].start()
         allocators[-1].join(0.1)
 
-    queue = MappedFileQueue(fs, DIRECTORY, SIZE, reserve_space=True, equip=allocator_comes, remedy="")
+    queue = MappedFileQueue(fs, DIRECTORY, SIZE, reserve_space=True, on_new_file=allocator_comes, remedy="")
     for number in range(4):
         queue.last_for_append().append(bytes([number + 1]) * SIZE)
         for allocator in allocators:

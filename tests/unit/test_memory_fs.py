@@ -163,7 +163,7 @@ def test_a_full_disk_says_so_and_changes_nothing() -> None:
     assert fs.used_ratio(PATH) == 0.9
     fs.remove(PATH)
     assert fs.used_ratio(PATH) == 0.2
-    fs.pretended_used_ratio = 0.95
+    fs.simulated_used_ratio = 0.95
     assert fs.used_ratio(PATH) == 0.95
 
 

@@ -117,7 +117,7 @@ def test_it_is_time_in_each_hour_of_the_list(when: str, hour: int, is_time: bool
 )
 def test_a_fuller_disk_cleans_harder(used: float, must_clean: bool, whatever_age: bool) -> None:
     keeper = Keeper(1)
-    keeper.fs.pretended_used_ratio = used
+    keeper.fs.simulated_used_ratio = used
     assert DiskSpace(keeper.fs, StorePaths(ROOT), ANY_HOUR).update() == (must_clean, whatever_age)
 
 
@@ -138,7 +138,7 @@ def test_a_ratio_out_of_bounds_is_the_nearest_that_is_allowed(
     key: str, given: int, used: float, found: tuple[bool, bool, bool]
 ) -> None:
     keeper = Keeper(1)
-    keeper.fs.pretended_used_ratio = used
+    keeper.fs.simulated_used_ratio = used
     space = DiskSpace(keeper.fs, StorePaths(ROOT), read_settings({key: str(given)}, ANY_HOUR).config)
     assert (*space.update(), space.refuses_puts) == found
 
@@ -148,7 +148,7 @@ def test_puts_are_refused_above_90_and_taken_again_only_at_85() -> None:
     space = DiskSpace(keeper.fs, StorePaths(ROOT), ANY_HOUR)
     refused = []
     for used in (0.86, 0.90, 0.91, 0.90, 0.86, 0.85, 0.90, 0.91):
-        keeper.fs.pretended_used_ratio = used
+        keeper.fs.simulated_used_ratio = used
         space.update()
         refused.append(space.refuses_puts)
     assert refused == [False, False, True, True, True, False, False, True]
@@ -170,7 +170,7 @@ def test_the_disk_of_the_queues_counts_like_that_of_the_log(monkeypatch: pytest.
 
 def test_a_store_without_directories_uses_no_disk() -> None:
     fs = MemoryFileSystem()
-    fs.pretended_used_ratio = 0.99
+    fs.simulated_used_ratio = 0.99
     assert DiskSpace(fs, StorePaths(ROOT), ANY_HOUR).used_percent() == 0
 
 
@@ -236,7 +236,7 @@ def test_a_tenth_of_a_second_lies_between_the_files_of_one_run() -> None:
 
 def test_above_the_first_ratio_expired_files_go_at_any_hour_and_young_ones_stay() -> None:
     keeper = Keeper(2, ANOTHER_HOUR)
-    keeper.fs.pretended_used_ratio = 0.80
+    keeper.fs.simulated_used_ratio = 0.80
     keeper.step()
     assert keeper.begins == [0, 1, 2]
     keeper.step(72 * HOUR_MS)
@@ -245,14 +245,14 @@ def test_above_the_first_ratio_expired_files_go_at_any_hour_and_young_ones_stay(
 
 def test_above_85_files_go_whatever_their_age() -> None:
     keeper = Keeper(2, ANOTHER_HOUR)
-    keeper.fs.pretended_used_ratio = 0.86
+    keeper.fs.simulated_used_ratio = 0.86
     keeper.steps(2)
     assert keeper.begins == [2]
 
 
 def test_each_file_that_goes_for_space_is_a_warning_with_use_path_and_offsets(caplog: pytest.LogCaptureFixture) -> None:
     keeper = Keeper(2, ANOTHER_HOUR)
-    keeper.fs.pretended_used_ratio = 0.86
+    keeper.fs.simulated_used_ratio = 0.86
     keeper.steps(2)
     lines = [one for one in caplog.records if "retention removed a file of the commit log" in one.getMessage()]
     assert [line.levelname for line in lines] == ["WARNING", "WARNING"]
@@ -272,7 +272,7 @@ def test_an_expired_file_is_a_warning_only_where_the_disk_is_why_it_goes(
 ) -> None:
     caplog.set_level("INFO")
     keeper = Keeper(1, ANOTHER_HOUR if used > 0.5 else ANY_HOUR)
-    keeper.fs.pretended_used_ratio = used
+    keeper.fs.simulated_used_ratio = used
     keeper.step(72 * HOUR_MS)
     assert keeper.begins == [1]
     [line] = [one for one in caplog.records if "retention removed a file" in one.getMessage()]
@@ -284,7 +284,7 @@ def test_a_disk_that_is_too_full_and_has_room_again_is_a_line_each(caplog: pytes
     keeper = Keeper(1)
     space = DiskSpace(keeper.fs, StorePaths(ROOT), ANY_HOUR)
     for used in (0.5, 0.91, 0.95, 0.88, 0.84, 0.5):
-        keeper.fs.pretended_used_ratio = used
+        keeper.fs.simulated_used_ratio = used
         space.update()
     full, room = caplog.messages
     assert "messages are rejected" in full
@@ -295,7 +295,7 @@ def test_a_disk_that_is_too_full_and_has_room_again_is_a_line_each(caplog: pytes
 
 def test_unless_that_is_forbidden() -> None:
     keeper = Keeper(2, replace(ANOTHER_HOUR, clean_file_forcibly_enable=False))
-    keeper.fs.pretended_used_ratio = 0.86
+    keeper.fs.simulated_used_ratio = 0.86
     keeper.steps(2)
     assert keeper.begins == [0, 1, 2]
 
@@ -502,11 +502,11 @@ def test_a_store_refuses_puts_on_a_full_disk_and_takes_them_again() -> None:
         store.put_batch(numbered(400))
         await_dispatch(store)
         clock.advance(60_000)
-        fs.pretended_used_ratio = 0.91
+        fs.simulated_used_ratio = 0.91
         eventually(store, clock, PutMessageStatus.SERVICE_NOT_AVAILABLE)
         assert not store.is_writable
         assert store.put_batch(numbered(3)).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
-        fs.pretended_used_ratio = 0.85
+        fs.simulated_used_ratio = 0.85
         eventually(store, clock, PutMessageStatus.PUT_OK)
         assert store.is_writable
     assert not store.failures

@@ -263,9 +263,11 @@ class BrokerServer:
         groups = {name: group.attributes for name, group in self.groups.table.items()}
         found = {"topics": unsupported(TOPIC_ATTRIBUTES, topics), "groups": unsupported(GROUP_ATTRIBUTES, groups)}
         for kind, by_value in found.items():
-            for said, owners in by_value.items():
+            for attribute, owners in by_value.items():
                 shown = ", ".join(sorted(owners)[:3]) + (", …" if len(owners) > 3 else "")
-                log.warning(f"an attribute of {kind} has no effect here", attribute=said, count=len(owners), of=shown)
+                log.warning(
+                    f"an attribute of {kind} has no effect here", attribute=attribute, count=len(owners), of=shown
+                )
 
     def _make_context(self) -> None:
         self.puts = PutQueue(self.store, self.config, self.store_stats)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _STDIN = Path("-")
 _STDIN_DESCRIPTOR = 0
-_REJECTED_TOLD = 10
+_MAX_REJECTED_LINES = 10
 _STORED = "stored, and perhaps not on the disk yet"
 
 
@@ -120,7 +120,7 @@ def _ingest_text(stream: BufferedReader, putter: LinePutter, signals: StopSignal
     told = 0
     for results in _results(stream, putter, signals, shown=True):
         for result in results:
-            if result["status"] != "PUT_OK" and told < _REJECTED_TOLD:
+            if result["status"] != "PUT_OK" and told < _MAX_REJECTED_LINES:
                 told += 1
                 print_error(f"line {result['line']}: {result['status']}: {result.get('error', _STORED)}".rstrip(": "))
 

@@ -78,7 +78,7 @@ def _fields(store: Path, out: Path, engine: Engine, report: SalvageReport) -> di
         "maxPhyOffset": report.max_phy_offset,
         "records": report.records,
         "recordBytes": report.record_bytes,
-        "mendedRecords": report.mended,
+        "mendedRecords": report.corrected,
         "lostBytes": report.lost_bytes,
         **report.account.as_json(store),
         "tailBytes": report.tail_bytes,
@@ -114,8 +114,8 @@ def _print(store: Path, out: Path, report: SalvageReport) -> None:
         ("saved", f"{count_text(report.records, 'record')}, {size_text(report.record_bytes)}"),
         ("", f"at offsets {report.min_phy_offset} to {report.max_phy_offset}, as before"),
     ]
-    if report.mended:
-        corrected = count_text(report.mended, "record")
+    if report.corrected:
+        corrected = count_text(report.corrected, "record")
         pairs.append(("corrected", f"{corrected} that named another physical or queue offset"))
     lost = f"{size_text(report.lost_bytes)} in {count_text(len(report.lost), 'place')}" if report.lost else "nothing"
     pairs.append(("lost", lost))

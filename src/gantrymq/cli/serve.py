@@ -120,5 +120,5 @@ class _Announced:
     def announcement(self) -> Mapping[str, object]:
         pair = self._pair
         store = str(pair.store_path)
-        said = {"namesrv": pair.namesrv_address or None, "broker": pair.broker_address, "store": store}
-        return said if pair.grpc_address is None else said | {"grpc": pair.grpc_address}
+        ready = {"namesrv": pair.namesrv_address or None, "broker": pair.broker_address, "store": store}
+        return ready if pair.grpc_address is None else ready | {"grpc": pair.grpc_address}

@@ -106,8 +106,8 @@ class ServerSettings:
         """The TLS settings for accepting connections; None if there are none. Raises ConfigError."""
         from gantrymq.remoting.transport.tls import tls_server
 
-        said = {key: text for key, text in self.entries.items() if key.startswith("tls.")}
-        return tls_server(said) if said else None
+        settings = {key: text for key, text in self.entries.items() if key.startswith("tls.")}
+        return tls_server(settings) if settings else None
 
     def warn_if_exposed(self, bind_address: str, *, acl: bool) -> None:
         """Warn on stderr if other hosts reach a server at ``bind_address`` that has neither ACL nor enforced TLS."""

@@ -74,8 +74,8 @@ def _announce(fields: Mapping[str, object], *, json: bool) -> None:
 
         line = json_line({"ready": True, **fields}).decode().rstrip("\n")
     else:
-        said = [f"{name} {value}" for name, value in fields.items() if value is not None]
-        line = escape_controls(f"ready: {', '.join(said)} (Ctrl-C stops it)")
+        parts = [f"{name} {value}" for name, value in fields.items() if value is not None]
+        line = escape_controls(f"ready: {', '.join(parts)} (Ctrl-C stops it)")
     print(line, flush=True)
 
 

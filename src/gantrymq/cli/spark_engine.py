@@ -120,8 +120,8 @@ def _start(given: dict[str, str], work: Path) -> SparkSession:
         with stderr_into(log):
             session: SparkSession = builder.getOrCreate()
     except (PySparkException, OSError) as error:
-        said = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
-        raise not_started(said[-1] if said else str(error)) from error
+        lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+        raise not_started(lines[-1] if lines else str(error)) from error
     return session
 
 

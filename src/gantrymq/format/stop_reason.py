@@ -31,8 +31,8 @@ class StopReason(StrEnum):
     UNREADABLE = "unreadable", "bytes that the disk cannot read"
     MISSING_FILES = "missing files", "no file"
     # Copying the log leaves out a whole record that fits nowhere.
-    NO_ROOM_IN_FRONT = "no room for filler before it", "a record without room before it"
-    NO_ROOM_BEHIND = "no room for a blank after it", "a record without room after it"
+    NO_ROOM_BEFORE = "no room for filler before it", "a record without room before it"
+    NO_ROOM_AFTER = "no room for a blank after it", "a record without room after it"
 
     def __new__(cls, value: str, there_is: str, error: str = "") -> StopReason:
         """A reason with its texts."""

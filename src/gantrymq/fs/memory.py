@@ -259,12 +259,12 @@ class MemoryFileSystem:
     """Files and directories in memory; see :class:`gantrymq.fs.api.FileSystem`.
 
     ``capacity_bytes`` is the size of the disk; a larger use raises DiskFullError. It may be changed at any time.
-    ``pretended_used_ratio`` overrides :meth:`used_ratio`.
+    ``simulated_used_ratio`` overrides :meth:`used_ratio`.
     """
 
     def __init__(self, capacity_bytes: int | None = None, clock: Clock | None = None) -> None:
         self.capacity_bytes = capacity_bytes
-        self.pretended_used_ratio: float | None = None
+        self.simulated_used_ratio: float | None = None
         self.clock = clock or SystemClock()
         self._live: dict[Path, MemoryInode] = {}
         self._durable: dict[Path, MemoryInode] = {}
@@ -318,7 +318,7 @@ class MemoryFileSystem:
     def used_ratio(self, path: Path) -> float:
         """The used part of the disk, 0.0 to 1.0."""
         ratio = self._used_bytes() / self.capacity_bytes if self.capacity_bytes else 0.0
-        return ratio if self.pretended_used_ratio is None else self.pretended_used_ratio
+        return ratio if self.simulated_used_ratio is None else self.simulated_used_ratio
 
     def free_bytes(self, path: Path) -> int | None:
         """The rest of the capacity; None without one."""

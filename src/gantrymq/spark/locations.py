@@ -267,8 +267,8 @@ def _readable_names(location: Location) -> list[str] | None:
 def _failed(location: Location, what: str, error: Exception) -> StoreError:
     """The error in one line. ``error`` is not always an OSError: pyarrow raises its own classes too."""
     denied = isinstance(error, PermissionError) or _DENIED_BY_S3 in str(error)
-    said = getattr(error, "strerror", None) or " ".join(str(error).split())
-    return (StorePermissionError if denied else StoreError)(str(location), f"{what}: {said}")
+    reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return (StorePermissionError if denied else StoreError)(str(location), f"{what}: {reason}")
 
 
 def _is_store(names: list[str]) -> bool:

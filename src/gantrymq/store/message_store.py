@@ -214,7 +214,7 @@ class MessageStore(WritingStore):
         for directory in paths.writable_commit_logs[1:] and paths.writable_commit_logs:
             fs.make_directory(directory)  # DiskSpace measures its disk before it has a file
         ReadySwap(fs, paths).finish()
-        parts = load_parts(fs, paths, config, given, self._clock.now_ms(), self._equip)
+        parts = load_parts(fs, paths, config, given, self._clock.now_ms(), self._lend_buffer)
         require_own_queues(fs, parts)
         if config.enable_consume_queue_ext and parts.last_exit_ok:  # after a crash they may be missing
             require_ext_files(fs, paths, config.mapped_file_size_consume_queue_ext)
@@ -280,7 +280,7 @@ class MessageStore(WritingStore):
         file.close()
         self._fs.sync_directory(self._paths.root)
 
-    def _equip(self, file: MappedFile) -> None:
+    def _lend_buffer(self, file: MappedFile) -> None:
         """Give a new commit log file a write buffer if transientStorePoolEnable is on."""
         if self._pool is not None:
             lend_buffer(self._pool, file, fail_fast=self.flush_policy.fails_without_buffer)

@@ -49,12 +49,12 @@ def load_parts(
     config: MessageStoreConfig,
     given: Collection[str],
     now_ms: int,
-    equip: Callable[[MappedFile], None] | None = None,
+    on_new_file: Callable[[MappedFile], None] | None = None,
 ) -> StoreParts:
     """Load checkpoint, log and queues. Changes nothing on the disk, except that empty queue files are removed.
 
-    The values of the keys in ``given`` must hold; other file sizes are taken from the files. ``equip`` is called with
-    each commit log file that is created later. Raises WrongFileSizeError.
+    The values of the keys in ``given`` must hold; other file sizes are taken from the files. ``on_new_file`` is called
+    with each commit log file that is created later. Raises WrongFileSizeError.
     """
     last_exit_ok = not fs.exists(paths.abort)
     # The checkpoint is read before the queues are listed, so that it does not cover more than they hold if a writer
@@ -62,7 +62,7 @@ def load_parts(
     checkpoint = StoreCheckpoint(fs, paths.checkpoint)
     checkpoint.drop_impossible(now_ms)
     config = find_file_sizes(fs, paths, config, given)
-    log = CommitLog(fs, paths, config.mapped_file_size_commit_log, equip)
+    log = CommitLog(fs, paths, config.mapped_file_size_commit_log, on_new_file)
     log.load()
     queues = ConsumeQueues(fs, paths, config)
     queues.load()

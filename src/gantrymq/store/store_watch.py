@@ -48,16 +48,16 @@ class StoreWatch:
         self._lock_path, self._lock = lock_path, lock
         self._log, self._index = log, index
         self._turns = itertools.count()
-        self._has_told = False
+        self._has_reported = False
 
     def step(self, now_ms: int) -> bool:
         """Check once."""
-        if self._has_told:
+        if self._has_reported:
             return False
         try:
             self._look()
         except NotInPlaceError:
-            self._has_told = True
+            self._has_reported = True
             raise
         return False
 

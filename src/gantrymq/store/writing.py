@@ -111,7 +111,7 @@ class WritingStore(ReadingStore):
         status = appendable.check(self.config, self._store_host)
         if status is _PUT_OK:
             with suppress(StoreError, OSError):  # the append fails in the same way and reports it
-                self._log.bring_in_ahead(appendable.size_bytes)
+                self._log.prefault_ahead(appendable.size_bytes)
         return status
 
     def append_checked(self, checked: Sequence[tuple[Appendable, PutMessageStatus]]) -> list[PutMessageResult]:

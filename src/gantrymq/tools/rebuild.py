@@ -54,7 +54,7 @@ from gantrymq.tools.loss.loss_account import take_account
 from gantrymq.tools.loss.queue_account import LogExtent, Suspect
 from gantrymq.tools.read.index_files import store_sizes
 from gantrymq.tools.read.intact_records import FoundRecords, IntactRecords
-from gantrymq.tools.read.log_places import is_younger_than_retention, log_files
+from gantrymq.tools.read.log_places import is_within_retention, log_files
 from gantrymq.tools.read.queue_files import begin_of, end_of
 from gantrymq.tools.read.record_lookup import RecordLookup
 from gantrymq.tools.repair.filed_queues import FiledAs, FiledQueues, filed
@@ -369,7 +369,7 @@ class _Rebuild:
         found, roots = built.found, built.roots if order.queues else [self._paths]
         lost = [*found.lost(), *found.misplaced, *self._lost]
         begin = min([found.min_offset, *(one.start for one in self._lost)])
-        is_young = is_younger_than_retention(self._fs, order.files, order.config, self._clock)
+        is_young = is_within_retention(self._fs, order.files, order.config, self._clock)
         extent = LogExtent(begin, found.end_offset, lost, begins_too_late=is_young)
         self._queues.look_for_foreign(extent)
         stop = self._next_stop(order, built)

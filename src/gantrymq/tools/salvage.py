@@ -55,7 +55,7 @@ _PAGE_BYTES = 4096
 class SalvageReport:
     """What was saved, and the ``account`` of what was not.
 
-    ``mended`` counts records with a wrong physical offset or a wrong queue offset; a record with both counts twice.
+    ``corrected`` counts records with a wrong physical offset or a wrong queue offset; a record with both counts twice.
     ``kept_queues`` counts queues without a record whose last file was copied. ``lost_queues`` are the (topic, queue id)
     that begin at offset 0 again. ``skipped_files`` are log files without a place in the log: copies of others, and
     files whose name is not a multiple of the file size and whose records do not name a free place. ``tail_bytes`` is
@@ -64,7 +64,7 @@ class SalvageReport:
 
     records: int = 0
     record_bytes: int = 0
-    mended: int = 0
+    corrected: int = 0
     min_phy_offset: int = -1
     max_phy_offset: int = 0
     tail_bytes: int = 0
@@ -89,7 +89,7 @@ class SalvageReport:
         account = self.account
         if not account.is_compared:
             return False
-        is_moved = any(one.said_slot is not None for one in account.repaired)
+        is_moved = any(one.stated_slot is not None for one in account.repaired)
         is_lost = account.ranges or account.messages or account.short_queues or is_moved
         return not (is_lost or self.skipped_files or self.lost_queues or self.broken_config_files)
 
@@ -192,7 +192,7 @@ class _Salvage:
             raise StoreError(self._source.commit_log, "there is no whole record in the commit log")
         self._misplaced = found.misplaced
         report = self._report
-        report.records, report.record_bytes, report.mended = copied.records, copied.record_bytes, copied.mended
+        report.records, report.record_bytes, report.corrected = copied.records, copied.record_bytes, copied.corrected
         report.min_phy_offset, report.max_phy_offset = copied.min_phy_offset, copied.max_phy_offset
         front = self._missing_front(files, file_size)
         report.account.ranges = sorted([*front, *copied.dropped, *found.lost()], key=lambda one: one.start)
@@ -216,7 +216,7 @@ class _Salvage:
         self._report.account = rebuilt.account
         self._report.queues, self._report.queue_units = rebuilt.queues, rebuilt.queue_units
         self._report.index_entries = rebuilt.index_entries
-        self._report.mended += len(rebuilt.renumbered)
+        self._report.corrected += len(rebuilt.renumbered)
 
     def _copy_config(self) -> None:
         for entry in self._fs.scan(self._source.config):

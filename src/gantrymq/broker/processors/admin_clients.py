@@ -182,8 +182,8 @@ class ClientAdminProcessor:
             try:
                 answer = await _invoke(client, question, _STATUS_TIMEOUT_MS)
                 if answer.code == ResponseCode.SUCCESS and answer.body:
-                    said = decode_body(GetConsumerStatusBody, answer.body)
-                    table[client.client_id] = said.message_queue_table
+                    status = decode_body(GetConsumerStatusBody, answer.body)
+                    table[client.client_id] = status.message_queue_table
             except GantrymqError:
                 continue  # as in RocketMQ, a client that does not answer is left out
         return request.response(ResponseCode.SUCCESS, body=GetConsumerStatusBody(consumer_table=table).encode())

@@ -45,7 +45,7 @@ class Heartbeats:
     ) -> None:
         self._client, self._beat, self._brokers = client, beat, brokers
         self.client_id = f"{local_ip()}@{instance_name or f'{os.getpid()}#{secrets.randbits(48)}'}"
-        self._told: set[str] = set()
+        self._reached: set[str] = set()
         self._tasks = BackgroundTasks()
         self._started = False
 
@@ -61,47 +61,47 @@ class Heartbeats:
         header = UnregisterClientRequestHeader(
             client_id=self.client_id, producer_group=producer_group, consumer_group=consumer_group
         )
-        goodbye = Call(lambda: RemotingCommand.request(header), accepted)
-        await asyncio.gather(*(self._tell(address, goodbye) for address in self._told))
+        unregister = Call(lambda: RemotingCommand.request(header), accepted)
+        await asyncio.gather(*(self._send(address, unregister) for address in self._reached))
 
     async def beat(self) -> None:
         """Send a heartbeat to all brokers now, because the subscriptions have changed."""
-        self._told = set()
-        await self._tell_new()
+        self._reached = set()
+        await self._send_new()
 
     async def reach(self, address: str | None = None) -> None:
         """Send a heartbeat to a broker, or to all, unless they had one since they were connected."""
-        if not ({address} if address else self._brokers()) <= self._told:
-            await self._tell_new(address)
+        if not ({address} if address else self._brokers()) <= self._reached:
+            await self._send_new(address)
 
     def renew_all(self) -> None:
         """Send all brokers a heartbeat within a second: a connection closed, and its broker forgot this client."""
-        self._told = set()
+        self._reached = set()
 
     def renew(self, address: str) -> None:
         """Send this broker a heartbeat within a second: after a restart it knows no clients."""
-        self._told.discard(address)
+        self._reached.discard(address)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
             if loop.time() >= due:
-                self._told, due = set(), loop.time() + INTERVAL_SECONDS
-            await self._tell_new()
+                self._reached, due = set(), loop.time() + INTERVAL_SECONDS
+            await self._send_new()
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _tell_new(self, address: str | None = None) -> None:
-        beat, told = Call(self._request, accepted), self._told
-        fresh = ({address} if address else self._brokers()) - told
-        done = await asyncio.gather(*(self._tell(address, beat) for address in fresh))
+    async def _send_new(self, address: str | None = None) -> None:
+        beat, reached = Call(self._request, accepted), self._reached
+        fresh = ({address} if address else self._brokers()) - reached
+        done = await asyncio.gather(*(self._send(address, beat) for address in fresh))
         # If a renewal has replaced the set meanwhile, this changes the old one: the brokers get another heartbeat.
-        told |= {address for address, accepted in zip(fresh, done, strict=True) if accepted}
+        reached |= {address for address, accepted in zip(fresh, done, strict=True) if accepted}
 
     def _request(self) -> RemotingCommand:
         return RemotingCommand(RequestCode.HEART_BEAT, body=self._beat(self.client_id).encode())
 
-    async def _tell(self, address: str, call: Call[None]) -> bool:
+    async def _send(self, address: str, call: Call[None]) -> bool:
         try:
             await self._client.call(address, call)
         except GantrymqError as error:

@@ -10,7 +10,7 @@ from typing import Any
 from gantrymq.errors import MQClientError
 from gantrymq.logs import get_logger
 
-_TELL_AGAIN_SECONDS = 0.1
+_CANCEL_AGAIN_SECONDS = 0.1
 
 log = get_logger("gantrymq.client")
 
@@ -56,7 +56,7 @@ class BackgroundTasks:
         while tasks:
             for task in tasks:
                 task.cancel()
-            _, tasks = await asyncio.wait(tasks, timeout=_TELL_AGAIN_SECONDS)
+            _, tasks = await asyncio.wait(tasks, timeout=_CANCEL_AGAIN_SECONDS)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -13,16 +13,16 @@ class LoggedOnce:
 
     def __init__(self, interval_s: float = INTERVAL_SECONDS, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._interval_s, self._monotonic_s = interval_s, monotonic_s
-        self._told: dict[Hashable, tuple[str, float]] = {}
+        self._logged: dict[Hashable, tuple[str, float]] = {}
 
     def is_due(self, subject: Hashable, reason: str = "") -> bool:
         """Whether to log this warning now: it is new, has another reason, or was last logged an interval ago."""
-        before, now_s = self._told.get(subject), self._monotonic_s()
+        before, now_s = self._logged.get(subject), self._monotonic_s()
         if before is not None and before[0] == reason and now_s - before[1] < self._interval_s:
             return False
-        self._told[subject] = reason, now_s
+        self._logged[subject] = reason, now_s
         return True
 
     def is_over(self, subject: Hashable) -> bool:
         """Forget a subject whose state has ended. Returns whether a warning had been logged."""
-        return self._told.pop(subject, None) is not None
+        return self._logged.pop(subject, None) is not None

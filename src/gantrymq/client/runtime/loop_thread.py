@@ -25,7 +25,7 @@ log = get_logger("gantrymq.client")
 T = TypeVar("T")
 
 
-_TELL_AGAIN_SECONDS = 0.1
+_CANCEL_AGAIN_SECONDS = 0.1
 
 
 @dataclass(slots=True)
@@ -263,7 +263,7 @@ async def _end_all() -> None:
     while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks, timeout=_TELL_AGAIN_SECONDS)
+        await asyncio.wait(tasks, timeout=_CANCEL_AGAIN_SECONDS)
 
 
 _AT_EXIT_SECONDS = 5.0
@@ -297,7 +297,7 @@ def _dropped(
     then: Callable[[], None] | None,
 ) -> None:
     if loop.abandon(last, then):
-        _say(kind)
+        _warn_dropped(kind)
         if not threading.main_thread().is_alive():
             loop.wait_ended(_AT_EXIT_SECONDS)
 
@@ -312,13 +312,13 @@ def end_when_dropped(owner: Owner, last: Callable[[], Coroutine[Any, Any, None]]
 def _ended(kind: str, loop: asyncio.AbstractEventLoop, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
     with suppress(RuntimeError):  # the loop is closed, and with it all connections
         loop.call_soon_threadsafe(_begin, loop, last)
-    _say(kind)
+    _warn_dropped(kind)
 
 
 def _begin(loop: asyncio.AbstractEventLoop, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
     loop.create_task(last())  # has a time limit of its own, and the objects it waits for keep it alive
 
 
-def _say(kind: str) -> None:
+def _warn_dropped(kind: str) -> None:
     log.warning("a client was dropped without close(): it is closed now", client=kind)
     warnings.warn(f"{kind} was dropped without close(); use `with`, or call close()", ResourceWarning, stacklevel=3)

@@ -69,7 +69,7 @@ def _copy(
     for one in parts:
         copied.records += one.copied.records
         copied.record_bytes += one.copied.record_bytes
-        copied.mended += one.copied.mended
+        copied.corrected += one.copied.corrected
         copied.dropped += one.copied.dropped
     written = [one for one in parts if one.copied.records]
     if written:
@@ -89,8 +89,8 @@ def _end_files(fs: FileSystem, order: CopyOrder, written: list[_FileCopied]) -> 
 
 def _has_crc(spark: SparkSession, files: list[LogFile], mount: Mount) -> bool:
     """Whether the first record of the log ends with a record CRC."""
-    said = each(spark, files, partial(_first_has_crc, files), lambda file: min(file.size_bytes, _HEAD_BYTES), mount)
-    return next((one for one in said if one is not None), False)
+    answers = each(spark, files, partial(_first_has_crc, files), lambda file: min(file.size_bytes, _HEAD_BYTES), mount)
+    return next((one for one in answers if one is not None), False)
 
 
 # On executors

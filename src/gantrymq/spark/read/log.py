@@ -165,7 +165,7 @@ class _PieceReader:
                 return
             position = piece.base + chain.position
             error = chain.error or CorruptRecordError(str(piece.location), position, chain.stop.error)
-            chain.go_on_at(self._skip_damage(error, source, chain.position))
+            chain.continue_at(self._skip_damage(error, source, chain.position))
 
     def _selected(self, records: RecordBatch) -> LogBatch:
         """The records of selected queues that carry their own physical offset, as StoreReader returns them."""

@@ -35,9 +35,9 @@ class CommitLog:
     """The commit log in the directories of ``paths``, with files of ``file_size`` bytes."""
 
     def __init__(
-        self, fs: FileSystem, paths: StorePaths, file_size: int, equip: Callable[[MappedFile], None] | None = None
+        self, fs: FileSystem, paths: StorePaths, file_size: int, on_new_file: Callable[[MappedFile], None] | None = None
     ) -> None:
-        self.queue = MultiPathMappedFileQueue(fs, paths, file_size, equip)
+        self.queue = MultiPathMappedFileQueue(fs, paths, file_size, on_new_file)
 
     @property
     def file_size(self) -> int:
@@ -88,11 +88,11 @@ class CommitLog:
         if size + record.BLANK_SIZE > file.size - file.wrote_position:
             self.fill_blank(file)
             file = self.queue.last_for_append()
-        if file.wrote_position + size + PAGE_SIZE > file.brought_in:
+        if file.wrote_position + size + PAGE_SIZE > file.prefaulted_to:
             file.prefault(size)
         return file
 
-    def bring_in_ahead(self, size: int) -> None:
+    def prefault_ahead(self, size: int) -> None:
         """Allocate page cache for the next ``size`` bytes, if the last file has room for them.
 
         This saves time in :meth:`room_for` and changes no content. Thread rule: any thread, without the put lock.
@@ -101,7 +101,7 @@ class CommitLog:
         file = self.queue.last
         if file is not None and size + record.BLANK_SIZE <= file.size - file.wrote_position and file.hold():
             try:
-                file.bring_in_ahead(size)
+                file.prefault_ahead(size)
             finally:
                 file.release()
 

@@ -150,7 +150,7 @@ class LogFileReader:
             # A blank with another size than the rest of its file counts as damage if records follow.
             stop = StopReason.SIZE if is_blank else stop
             yield Damage(self._entry.path, base + position, base + following, stop)
-            chain.go_on_at(following)
+            chain.continue_at(following)
 
     def _end(
         self, source: FileSource, position: int, stop: StopReason, written_end: int, blank_bytes: int

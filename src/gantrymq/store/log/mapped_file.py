@@ -5,7 +5,7 @@ only they may be read. A position moves after the bytes are in place, so a reade
 Without a write buffer, written bytes are committed at once.
 
 Thread rule: one writer at a time (the put lock, or the dispatcher), any number of readers, flush from one thread,
-``bring_in_ahead`` from any thread.
+``prefault_ahead`` from any thread.
 
 Source: DefaultMappedFile and ReferenceResource.
 """
@@ -29,13 +29,13 @@ _FORCED_REFERENCES = 1000
 _LOOK_BYTES = 8 << 20
 _FETCH_BYTES, _FETCHED_S, _MOST_WINDOWS = 256 << 10, 0.1, 64
 MEMORY_AHEAD = memoryview(bytes(256 << 10))  # the piece that prefault() writes at once
-_FAR_AHEAD = memoryview(bytes(1 << 20))  # larger for bring_in_ahead(), which takes the GIL between two pieces
+_ZEROS_AHEAD = memoryview(bytes(1 << 20))  # larger for bring_in_ahead(), which takes the GIL between two pieces
 
 
 class MappedFile:
     """A file of fixed size. ``open_file`` is called when the first byte is needed, so opening a store is cheap.
 
-    ``brought_in`` is the position up to which page cache is allocated for appends.
+    ``prefaulted_to`` is the position up to which page cache is allocated for appends.
     """
 
     def __init__(self, path: Path, file_from_offset: int, size: int, open_file: Callable[[], File]) -> None:
@@ -46,7 +46,7 @@ class MappedFile:
         self.committed_position = 0
         self.flushed_position = 0
         self.store_timestamp_ms = 0
-        self.brought_in = 0
+        self.prefaulted_to = 0
         self._is_wiped = False
         # By window: the end of the fetched bytes, and the time until which they count as fetched.
         self._fetched: dict[int, tuple[int, float]] = {}
@@ -167,10 +167,12 @@ class MappedFile:
         """Set the wrote and committed positions to ``position``. Unflushed bytes before it stay unflushed."""
         self.wrote_position = self.committed_position = position
         self.flushed_position = min(self.flushed_position, position)
-        self.brought_in = 0
+        self.prefaulted_to = 0
 
     def prefault(self, length: int) -> None:
-        """Allocate page cache for the next ``length`` bytes and one page more, up to ``brought_in``, by writing zeros.
+        """Allocate page cache for the next ``length`` bytes and one page more by writing zeros.
+
+        ``prefaulted_to`` moves to their end.
 
         The obvious way is to let the store into the mapping fault. Linux then reads megabytes of a hole ahead into
         large folios, which here costs nine times as much as the small pages that a write allocates, and it never stops
@@ -180,27 +182,27 @@ class MappedFile:
         if self.is_buffered:
             return
         end = min(self.wrote_position + length + PAGE_SIZE, self.size)
-        while max(self.brought_in, self.wrote_position) < end:
+        while max(self.prefaulted_to, self.wrote_position) < end:
             with self._memory_guard:
-                at = max(self.brought_in, self.wrote_position)
+                at = max(self.prefaulted_to, self.wrote_position)
                 zeros = MEMORY_AHEAD[: min(len(MEMORY_AHEAD) - at % len(MEMORY_AHEAD), self.size - at)]
                 self.file.write_at(at, zeros)
-                self.brought_in = at + len(zeros)
+                self.prefaulted_to = at + len(zeros)
 
-    def bring_in_ahead(self, length: int) -> None:
-        """Like :meth:`prefault`, while the writer continues. The writer itself later brings in what is missing.
+    def prefault_ahead(self, length: int) -> None:
+        """Like :meth:`prefault`, while the writer continues. The writer itself later prefaults what is missing.
 
-        Records are only written before ``brought_in``, and zeros only after it. Nothing happens before the writer's
+        Records are only written before ``prefaulted_to``, and zeros only after it. Nothing happens before the writer's
         first own :meth:`prefault`, or once the file is closed. Thread rule: any thread. Raises DiskFullError.
         """
         while True:
             with self._memory_guard:
-                at, end = self.brought_in, min(self.wrote_position + length + PAGE_SIZE, self.size)
+                at, end = self.prefaulted_to, min(self.wrote_position + length + PAGE_SIZE, self.size)
                 if self.is_buffered or self._file is None or not self.wrote_position < at < end:
                     return
-                zeros = _FAR_AHEAD[: self.size - at]
+                zeros = _ZEROS_AHEAD[: self.size - at]
                 self._file.write_at(at, zeros)
-                self.brought_in = at + len(zeros)
+                self.prefaulted_to = at + len(zeros)
 
     def append_ahead(self, data: Bytes, length: int) -> None:
         """Write ``data`` after the last byte. Only the first ``length`` bytes count; the others are zeros.
@@ -212,13 +214,13 @@ class MappedFile:
         ahead = data[: min(len(data), self.size - begin)]
         with self._memory_guard:
             # until the write succeeds the range does not count as brought in
-            brought_in, self.brought_in = self.brought_in, begin
+            prefaulted_to, self.prefaulted_to = self.prefaulted_to, begin
             try:
                 self.file.write_at(begin, ahead.data)
             except (StoreError, OSError):
                 self._zero(begin, len(ahead))
                 raise
-            self.brought_in = max(brought_in, begin + len(ahead))
+            self.prefaulted_to = max(prefaulted_to, begin + len(ahead))
             self.advance(length)
 
     def _zero(self, position: int, length: int) -> None:

@@ -36,9 +36,10 @@ class MappedFileQueue:
     """The files of ``directory``, each ``file_size`` bytes long.
 
     With ``reserve_space`` a new file reserves its disk space at once, which a file that is written through its mapping
-    needs; ``leave_bytes()`` of the disk must stay free then. ``equip`` is called with each new file before anything is
-    written to it. The name of a new file is made durable at once, or, with ``owe``, ``owe`` is called with the
-    directory that must be synced later. ``remedy`` is the advice in errors about missing files and wrong sizes.
+    needs; ``leave_bytes()`` of the disk must stay free then. ``on_new_file`` is called with each new file before
+    anything is written to it. The name of a new file is made durable at once. With ``defer_sync`` that is called
+    instead, with the directory that must be synced later. ``remedy`` is the advice in errors about missing files and
+    wrong sizes.
     """
 
     def __init__(
@@ -48,8 +49,8 @@ class MappedFileQueue:
         file_size: int,
         *,
         reserve_space: bool,
-        equip: Callable[[MappedFile], None] | None = None,
-        owe: Callable[[Path], None] | None = None,
+        on_new_file: Callable[[MappedFile], None] | None = None,
+        defer_sync: Callable[[Path], None] | None = None,
         remedy: str,
     ) -> None:
         self.directory = directory
@@ -61,15 +62,15 @@ class MappedFileQueue:
         self.leave_bytes: Callable[[], int] = lambda: 0
         self._fs = fs
         self._reserve_space = reserve_space
-        self._equip = equip
-        self._owe = owe
+        self._lend_buffer = on_new_file
+        self._sync_later = defer_sync
         self._remedy = remedy
         self._ahead: dict[int, MappedFile] = {}  # by start offset: files on the disk that are not in ``_files`` (yet)
         self._making = threading.Lock()
         self._files: tuple[MappedFile, ...] = ()
         self._guard = threading.Lock()
         self._removing = threading.Lock()
-        self._owes_sync = True  # the previous writer may not have synced the directory
+        self._needs_sync = True  # the previous writer may not have synced the directory
 
     @property
     def files(self) -> tuple[MappedFile, ...]:
@@ -202,8 +203,8 @@ class MappedFileQueue:
             found = self._fs.identity(mapped.path) if mapped is not None else None
             if mapped is None or found is None or found.size_bytes != self.file_size:
                 mapped = self._make(offset)  # also if another program removed or truncated it
-            if self._equip is not None:
-                self._equip(mapped)
+            if self._lend_buffer is not None:
+                self._lend_buffer(mapped)
             # A file is prepared ahead only after this one is in the tuple: prepare_next() looks at the last file.
             with self._guard:
                 self._files = (*self._files, mapped)
@@ -236,7 +237,7 @@ class MappedFileQueue:
     def _make(self, offset: int) -> MappedFile:
         directory = self._directory_for(offset)
         mapped = self._mapped(directory / offset_name(offset), offset)
-        self._fs.make_directory(directory, synced=self._owe is None)
+        self._fs.make_directory(directory, synced=self._sync_later is None)
         file = self._fs.open(mapped.path, writable=True, create=True)
         try:
             self._prepare(file)
@@ -245,7 +246,7 @@ class MappedFileQueue:
             self._fs.remove(mapped.path)
             raise
         file.close()
-        (self._owe or self._fs.sync_directory)(directory)
+        (self._sync_later or self._fs.sync_directory)(directory)
         return mapped
 
     def _prepare(self, file: File) -> None:
@@ -353,7 +354,7 @@ class MappedFileQueue:
         if not removed:
             return
         with self._removing:
-            self._owes_sync = True
+            self._needs_sync = True
             for file in removed:
                 self._remove(file)
             self._sync_names()
@@ -370,9 +371,9 @@ class MappedFileQueue:
             return self.min_offset
 
     def _sync_names(self) -> None:
-        if self._owes_sync:
+        if self._needs_sync:
             self._fs.sync_directory(*self._directories)
-            self._owes_sync = False
+            self._needs_sync = False
 
     def _remove(self, file: MappedFile) -> None:
         """Remove one file. If that fails the file returns to the queue, so that no later file is removed before it."""
@@ -474,9 +475,9 @@ class MultiPathMappedFileQueue(MappedFileQueue):
     """
 
     def __init__(
-        self, fs: FileSystem, paths: StorePaths, file_size: int, equip: Callable[[MappedFile], None] | None
+        self, fs: FileSystem, paths: StorePaths, file_size: int, on_new_file: Callable[[MappedFile], None] | None
     ) -> None:
-        super().__init__(fs, paths.commit_log, file_size, reserve_space=True, equip=equip, remedy=SALVAGE)
+        super().__init__(fs, paths.commit_log, file_size, reserve_space=True, on_new_file=on_new_file, remedy=SALVAGE)
         self.full_directories: Callable[[], Collection[Path]] = tuple
         self._paths = paths
 

@@ -132,8 +132,8 @@ class RecordBatch:
     def claimed_positions(self) -> Int64s:
         """The physical offset that each record names. Call it before :meth:`trust_positions`."""
         if self.digest is None:
-            said: Int64s = self.columns[codes.PHY_OFFSET, : self.count]
-            return said
+            offsets: Int64s = self.columns[codes.PHY_OFFSET, : self.count]
+            return offsets
         at = self.columns[codes.POS, : self.count, None] + PHY_OFFSET_AT + _LONG  # the column has their real positions
         places: Int64s = self.buffer[at].view(">i8")[:, 0].astype(np.int64)
         return places

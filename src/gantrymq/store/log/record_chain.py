@@ -124,7 +124,7 @@ class RecordChain:
         self._ahead = ahead
         self._cuts_holes = cuts_holes
 
-    def go_on_at(self, position: int) -> None:
+    def continue_at(self, position: int) -> None:
         """Prepare the next iteration, from ``position`` on."""
         self.position, self.stop, self.error, self.head = position, StopReason.NONE, None, (0, 0)
 

@@ -116,18 +116,18 @@ class ConsumeQueue:
         queue_id: int,
         file_size: int,
         ext: ConsumeQueueExt | None = None,
-        owe: Callable[[Path], None] | None = None,
+        defer_sync: Callable[[Path], None] | None = None,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self._owe = owe or fs.sync_directory
+        self._sync_later = defer_sync or fs.sync_directory
         self.files = MappedFileQueue(
-            fs, directory / topic / str(queue_id), file_size, reserve_space=False, owe=owe, remedy=REBUILD
+            fs, directory / topic / str(queue_id), file_size, reserve_space=False, defer_sync=defer_sync, remedy=REBUILD
         )
         self.max_physic_offset = -1
         # The last unit, its store time and the end of its record, if the record says offset 0 but is not the first. If
         # the next record says 1, the queue restarted there.
-        self.perhaps_anew: tuple[memoryview, NDArray[np.int64], int] | None = None
+        self.possible_restart: tuple[memoryview, NDArray[np.int64], int] | None = None
         # The queue offset at which a gap before the last unit begins, and that unit's record, which may be of another
         # queue.
         self.stray_candidate: tuple[int, PassedOver] | None = None
@@ -219,7 +219,8 @@ class ConsumeQueue:
             self._doubted_end = self.files.max_offset
         # Units with extended units are dropped at once, together with them.
         self.files.truncate_dirty(end, wipe=self._ext is not None, sets_aside=self._ext is None)
-        self._owe(self.files.directory)  # the writer may have been killed before it synced the names of new files
+        # The writer may have been killed before it synced the names of new files.
+        self._sync_later(self.files.directory)
         self._note_last()
         self.max_physic_offset = max(self.max_physic_offset, begin)
         self._truncate_ext()
@@ -386,10 +387,10 @@ class ConsumeQueue:
             self.stray_candidate = None
 
     def restart_at_zero(self) -> None:
-        """Drop all units except that of ``perhaps_anew``, which becomes the first. Raises DiskFullError."""
-        if self.perhaps_anew is not None:
+        """Drop all units except that of ``possible_restart``, which becomes the first. Raises DiskFullError."""
+        if self.possible_restart is not None:
             self.destroy()
-            self.append_units(0, *self.perhaps_anew)
+            self.append_units(0, *self.possible_restart)
 
     def go_on(self, units: memoryview, max_physic_offset: int, queue_offset: int) -> None:
         """Write encoded units at ``queue_offset``, which is the next one, without any check. Raises DiskFullError."""
@@ -400,7 +401,7 @@ class ConsumeQueue:
     def next_offset(self) -> int:
         """The offset at which :meth:`go_on` may write, or -1 if the units need the checks of append_units."""
         end = self.max_offset
-        is_doubtful = self.perhaps_anew is not None or self.max_physic_offset < 0 < end
+        is_doubtful = self.possible_restart is not None or self.max_physic_offset < 0 < end
         return -1 if self._ext is not None or is_doubtful else end
 
     @staticmethod

@@ -47,10 +47,15 @@ class ConsumeQueueExt:
         topic: str,
         queue_id: int,
         file_size: int,
-        owe: Callable[[Path], None] | None = None,
+        defer_sync: Callable[[Path], None] | None = None,
     ) -> None:
         self.files = MappedFileQueue(
-            fs, directory / topic / str(queue_id), file_size, reserve_space=False, owe=owe, remedy=REBUILD_EXT
+            fs,
+            directory / topic / str(queue_id),
+            file_size,
+            reserve_space=False,
+            defer_sync=defer_sync,
+            remedy=REBUILD_EXT,
         )
 
     def load(self) -> None:

@@ -177,9 +177,9 @@ def _owner(name: QueueName, file: OffsetFile, slots: Counter[Owner]) -> Owner | 
     return owner if count > 1 or not is_one_damage(queue, name) else None
 
 
-def is_one_damage(said: QueueName, name: QueueName) -> bool:
+def is_one_damage(stated: QueueName, name: QueueName) -> bool:
     """Whether two queues differ in one bit of the queue id, or in one character of the topic."""
-    if said[0] == name[0]:
-        return (said[1] ^ name[1]).bit_count() == 1
-    is_alike = said[1] == name[1] and len(said[0]) == len(name[0])
-    return is_alike and sum(a != b for a, b in zip(said[0], name[0], strict=True)) == 1
+    if stated[0] == name[0]:
+        return (stated[1] ^ name[1]).bit_count() == 1
+    is_alike = stated[1] == name[1] and len(stated[0]) == len(name[0])
+    return is_alike and sum(a != b for a, b in zip(stated[0], name[0], strict=True)) == 1

@@ -42,7 +42,7 @@ from gantrymq.store.queue.consume_queue import ConsumeQueue
 from gantrymq.store.queue.consume_queues import ConsumeQueues, is_topic_storable
 from gantrymq.store.queue.queue_units import PassedOver, QueueNumbers, QueueUnits, QueueUnitsEncoder, Renumbered
 
-_BELIEVABLE_STEP = 4096
+_PLAUSIBLE_STEP = 4096
 _RANKS = np.arange(4096)
 
 
@@ -64,13 +64,13 @@ def repaired_offsets(offsets: Int64s, phy_offsets: Int64s, expected: int | None)
     for i in range(count):
         origin = int(origins[i])
         after = int(origins[i + 1]) if i + 1 < count and possible[i + 1] else None
-        is_lonely_zero = offsets[i] == 0 and after != origin
-        if (is_lonely_zero or origin > before) and _is_of_another(offsets, i, before + int(ranks[i])):
+        is_single_zero = offsets[i] == 0 and after != origin
+        if (is_single_zero or origin > before) and _is_of_another(offsets, i, before + int(ranks[i])):
             origins[i] = before - 1
             before -= 1
             continue
         if origin != before and (
-            is_lonely_zero or not possible[i] or after == before or _is_wild(origin - before, after)
+            is_single_zero or not possible[i] or after == before or _is_implausible(origin - before, after)
         ):
             origin = before
         elif origin != before:
@@ -121,9 +121,9 @@ def _is_of_another(offsets: Int64s, row: int, expected: int) -> bool:
     return bool(offsets[row] != expected + 1)
 
 
-def _is_wild(step: int, after: int | None) -> bool:
+def _is_implausible(step: int, after: int | None) -> bool:
     """Whether a step that no next record confirms is too large."""
-    return after is None and abs(step) > _BELIEVABLE_STEP
+    return after is None and abs(step) > _PLAUSIBLE_STEP
 
 
 _MANY_QUEUES = 16  # from this number of queues on, they are checked together
@@ -280,17 +280,17 @@ def append_units(
     claimed, places = grouped.queue_offsets[begin:end], grouped.phy_offsets[begin:end]
     if claimed[0] == 1:
         queue.restart_at_zero()
-    queue.perhaps_anew = None
+    queue.possible_restart = None
     if queue.stray_candidate is not None and claimed[0] == queue.stray_candidate[0]:
         queue.take_back_stray()
     queue.stray_candidate = None
     expected = queue.max_offset if queue.max_physic_offset >= 0 else None
     offsets = repaired_offsets(claimed, places, expected)
     if begin_of is not None and offsets is not claimed and (claimed[offsets != 0] == 0).any():
-        anew = np.flatnonzero((claimed == 0) & (places == begin_of(queue.topic, queue.queue_id)))
-        if len(anew):
+        restarts = np.flatnonzero((claimed == 0) & (places == begin_of(queue.topic, queue.queue_id)))
+        if len(restarts):
             queue.destroy()
-            append_units(queue, grouped, begin + int(anew[0]), end, fill_gaps=fill_gaps)
+            append_units(queue, grouped, begin + int(restarts[0]), end, fill_gaps=fill_gaps)
             return
     if offsets is claimed and expected is not None:  # all offsets continue from the end of the queue
         cuts = [begin, end]
@@ -318,7 +318,7 @@ def append_units(
     if claimed[-1] == 0 != offsets[-1]:
         unit, store_times_ms, max_physic_offset = _units(grouped, end - 1, end)
         # Copied, because the next batch is encoded into the same memory.
-        queue.perhaps_anew = memoryview(bytes(unit)), store_times_ms.copy(), max_physic_offset
+        queue.possible_restart = memoryview(bytes(unit)), store_times_ms.copy(), max_physic_offset
 
 
 def _renumbered(grouped: QueueUnits, start: int, stop: int, first: int) -> Iterator[Renumbered]:

@@ -71,8 +71,8 @@ class StartRule:
         if first.phy_offset > self.queues_max_phy_offset:
             return False
         if config.recover_rule is RecoverRule.V4:
-            vouched_ms = min(page.physic_msg_timestamp_ms, page.logics_msg_timestamp_ms) - 3_000
-            return first.store_timestamp_ms <= max(vouched_ms, 0)
+            durable_ms = min(page.physic_msg_timestamp_ms, page.logics_msg_timestamp_ms) - 3_000
+            return first.store_timestamp_ms <= max(durable_ms, 0)
         if page.logics_physical_offset > 0:
             return first.phy_offset <= page.logics_physical_offset
         return first.store_timestamp_ms <= page.logics_msg_timestamp_ms

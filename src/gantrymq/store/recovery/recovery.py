@@ -239,8 +239,8 @@ class Recovery:
         After a power cut in the meantime, the next recovery must not begin later than this one.
         """
         files = self.log.queue.files
-        vouched = replace(rule, config=replace(rule.config, message_index_safe=False), queues_max_phy_offset=_FAR)
-        if vouched.choose(files, self._first_record) > chosen:
+        by_checkpoint = replace(rule, config=replace(rule.config, message_index_safe=False), queues_max_phy_offset=_FAR)
+        if by_checkpoint.choose(files, self._first_record) > chosen:
             first = self._first_record(files[chosen])
             self.checkpoint.queues_end_at(files[chosen].file_from_offset, first.store_timestamp_ms if first else 0)
 

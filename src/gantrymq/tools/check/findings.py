@@ -51,7 +51,7 @@ class Kind(Enum):
     QUEUE_ENTRY_NOWHERE = "queue-entry-nowhere"
     QUEUE_ENTRY_OTHER_QUEUE = "queue-entry-other-queue"
     QUEUE_ENTRY_ORDER = "queue-entry-order"
-    QUEUE_ENTRY_ANEW = "queue-entry-anew"
+    QUEUE_ENTRY_RESTART = "queue-entry-anew"
     QUEUE_ENTRY_SIZE = "queue-entry-size"
     QUEUE_ENTRY_TAGS_CODE = "queue-entry-tags-code"
     QUEUE_EXT_ENTRY = "queue-ext-entry"

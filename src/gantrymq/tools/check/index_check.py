@@ -203,14 +203,14 @@ class IndexCheck:
             ("begin", first.phy_offset, header.begin_phy_offset, header.begin_timestamp_ms),
             ("end", last.phy_offset, header.end_phy_offset, header.end_timestamp_ms),
         )
-        for name, phy_offset, said_offset, said_ms in named:
+        for name, phy_offset, stated_offset, stated_ms in named:
             stored_ms = self._stored_ms(phy_offset)
             if stored_ms is None:
                 continue  # the record is gone, or the entry points nowhere and is reported
-            if said_offset != phy_offset:
-                faults.append(f"{name}PhyOffset is {said_offset}, the entry's {phy_offset}")
-            if said_ms != stored_ms:
-                faults.append(f"{name}Timestamp is {said_ms}, the record's {stored_ms}")
+            if stated_offset != phy_offset:
+                faults.append(f"{name}PhyOffset is {stated_offset}, the entry's {phy_offset}")
+            if stated_ms != stored_ms:
+                faults.append(f"{name}Timestamp is {stated_ms}, the record's {stored_ms}")
                 if name == "begin":
                     file.begin_ms = _NO_TIMES
         return faults

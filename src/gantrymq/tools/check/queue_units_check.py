@@ -45,7 +45,7 @@ _TEXTS = {
     Kind.QUEUE_ENTRY_NOWHERE: "points at no record",
     Kind.QUEUE_ENTRY_OTHER_QUEUE: "points at a record of another queue",
     Kind.QUEUE_ENTRY_ORDER: "points at a record of another offset of the queue",
-    Kind.QUEUE_ENTRY_ANEW: "points at a record of offset 0: its topic may have been deleted and recreated there",
+    Kind.QUEUE_ENTRY_RESTART: "points at a record of offset 0: its topic may have been deleted and recreated there",
     Kind.QUEUE_ENTRY_SIZE: "has another size than its record",
     Kind.QUEUE_ENTRY_TAGS_CODE: "has another tags code than its record",
     Kind.QUEUE_EXT_ENTRY: "points to no extended unit of its record",
@@ -133,12 +133,12 @@ class QueueUnitsCheck:
         return is_last and self._log.min_offset <= place < self._log.end_offset
 
     def _level(self, files: QueueFiles, slot: int, kind: Kind) -> Level:
-        if kind in (Kind.QUEUE_FILLED, Kind.QUEUE_AHEAD, Kind.QUEUE_ENTRY_ANEW):
+        if kind in (Kind.QUEUE_FILLED, Kind.QUEUE_AHEAD, Kind.QUEUE_ENTRY_RESTART):
             return Level.NOTE
         # If a queue was not closed, a recovery cuts the empty slots of its last files and writes them again.
         recovered = max(files.sizes) // UNIT_SIZE - (_RECOVERED_FILES - 1) * files.file_size // UNIT_SIZE
-        is_mended = not self._is_closed and kind is Kind.QUEUE_HOLE and slot >= recovered
-        return Level.NOTE if is_mended else Level.DAMAGE
+        is_rewritten = not self._is_closed and kind is Kind.QUEUE_HOLE and slot >= recovered
+        return Level.NOTE if is_rewritten else Level.DAMAGE
 
     def _judge(
         self, queue: CheckedQueue, begin: int, end: int, is_head: bool, is_before_log: bool
@@ -205,9 +205,9 @@ class QueueUnitsCheck:
         if queue_offset != slot:
             # A lone record of offset 0 after the others: its topic may have been recreated, but no second record
             # confirms it.
-            is_perhaps_anew = queue_offset == 0 and place > queue.begin
-            if is_perhaps_anew:
-                return Kind.QUEUE_ENTRY_ANEW
+            is_possible_restart = queue_offset == 0 and place > queue.begin
+            if is_possible_restart:
+                return Kind.QUEUE_ENTRY_RESTART
             is_wrong_record = self._is_wrong_record(queue, slot, place, batch, i)
             return Kind.RECORD_QUEUE if is_wrong_record else Kind.QUEUE_ENTRY_ORDER
         if record[codes.SIZE] != size:

@@ -27,7 +27,7 @@ from gantrymq.tools.loss.loss_account import missing_end
 from gantrymq.tools.loss.queue_account import LogExtent, LostPlaces, QueueAccount
 from gantrymq.tools.queue_runs import Coverage, QueueChoice, QueueName, QueueRun, choose
 from gantrymq.tools.read.intact_records import FoundRecords
-from gantrymq.tools.read.log_places import LEFT_OUT, is_younger_than_retention, log_files
+from gantrymq.tools.read.log_places import LEFT_OUT, is_within_retention, log_files
 from gantrymq.tools.read.queue_files import QueueFiles, as_units
 from gantrymq.tools.read.record_lookup import RecordClaim, RecordLookup, RecordsElsewhere, claims_at
 from gantrymq.tools.repair.foreign_log_files import not_compared
@@ -99,15 +99,19 @@ def misnamed(
     with closing(_lookup(fs, files)) as lookup:
         for place, claim in claims_at(lookup, places).items():
             name, queue_offset, size = places[place]
-            said = claim.topic, claim.queue_id
-            is_near = said != name and (said[0] == name[0] or said[1] == name[1])
+            stated_queue = claim.topic, claim.queue_id
+            is_near = stated_queue != name and (stated_queue[0] == name[0] or stated_queue[1] == name[1])
             is_it = is_near and (claim.queue_offset, claim.size_bytes) == (queue_offset, size)
-            if is_it and _unit_of(fs, plan, said, queue_offset)[0] != place:
+            if is_it and _unit_of(fs, plan, stated_queue, queue_offset)[0] != place:
                 true_queues[place] = name
-    for said, choice in choices.items():
+    for stated_queue, choice in choices.items():
         only = choice.only
-        if only is not None and only.phy_offset not in true_queues and _place_of(fs, plan, said, only.begin) < 0:
-            fits = [name for name in choices if is_one_damage(said, name) and _lacks(choices[name], only, lost)]
+        if (
+            only is not None
+            and only.phy_offset not in true_queues
+            and _place_of(fs, plan, stated_queue, only.begin) < 0
+        ):
+            fits = [name for name in choices if is_one_damage(stated_queue, name) and _lacks(choices[name], only, lost)]
             if len(fits) == 1:
                 true_queues[only.phy_offset] = fits[0]
     return true_queues
@@ -167,7 +171,7 @@ def account_of(
 def _extent(fs: FileSystem, plan: ExportPlan, found: FoundRecords, files: Sequence[LogFile]) -> LogExtent:
     lost = [one for one in [*found.lost(), *_damaged_end(fs, plan, found)] if one.start < plan.end]
     begin, limit = _begin(plan, files), _limit(plan, files)
-    is_young = begin == plan.log_begin > 0 and is_younger_than_retention(fs, plan.log, plan.config, SystemClock())
+    is_young = begin == plan.log_begin > 0 and is_within_retention(fs, plan.log, plan.config, SystemClock())
     return LogExtent(begin, found.end_offset, lost, limit=limit, begins_too_late=is_young)
 
 
@@ -321,8 +325,8 @@ def _duplicates(plan: ExportPlan, name: QueueName, choice: QueueChoice) -> Itera
 
 def _renamed(lookup: RecordLookup, true_queues: Mapping[int, QueueName]) -> Iterator[RepairedRecord]:
     for place, claim in claims_at(lookup, true_queues).items():
-        said = f"topic {claim.topic}, queue {claim.queue_id}"
-        yield RepairedRecord(*true_queues[place], claim.queue_offset, place, claim.size_bytes, said)
+        stated = f"topic {claim.topic}, queue {claim.queue_id}"
+        yield RepairedRecord(*true_queues[place], claim.queue_offset, place, claim.size_bytes, stated)
 
 
 def _repaired(name: QueueName, choice: QueueChoice) -> Iterator[RepairedRecord]:
@@ -332,7 +336,7 @@ def _repaired(name: QueueName, choice: QueueChoice) -> Iterator[RepairedRecord]:
         yield _repair(name, run, run.begin, "another physical offset")
 
 
-def _repair(name: QueueName, run: QueueRun, queue_offset: int, said: str) -> RepairedRecord:
+def _repair(name: QueueName, run: QueueRun, queue_offset: int, stated: str) -> RepairedRecord:
     more = f", as did the {run.length - 1} after it" if run.length > 1 else ""
     size = run.phy_end - run.phy_offset if run.length == 1 else 0
-    return RepairedRecord(*name, queue_offset, run.phy_offset, size, said + more)
+    return RepairedRecord(*name, queue_offset, run.phy_offset, size, stated + more)

@@ -23,7 +23,7 @@ class LostRange:
     """A range [start, end) of the log without a whole record of its own; ``reason`` is text for people.
 
     ``has_records`` says that whole records lie there that belong elsewhere in the log; a recovery reads past them.
-    ``said`` is the physical offset that they carry, or -1.
+    ``stated_offset`` is the physical offset that they carry, or -1.
     """
 
     path: Path
@@ -31,7 +31,7 @@ class LostRange:
     end: int
     reason: str
     has_records: bool = False
-    said: int = -1
+    stated_offset: int = -1
 
     def as_json(self, store: Path) -> dict[str, Any]:
         """The object that ``--json`` prints; the path is relative to the store."""
@@ -83,8 +83,8 @@ class LostMessages:
 class RepairedRecord:
     """A record with a wrong field that is in the result all the same, at ``queue_offset`` of its queue.
 
-    ``said`` describes the wrong field. ``said_slot`` is the wrong topic, queue id and queue offset in the record, or
-    None; the record enters that queue whenever the log is dispatched again.
+    ``stated`` describes the wrong field. ``stated_slot`` is the wrong topic, queue id and queue offset in the record,
+    or None; the record enters that queue whenever the log is dispatched again.
     """
 
     topic: str
@@ -92,22 +92,22 @@ class RepairedRecord:
     queue_offset: int
     phy_offset: int
     size_bytes: int
-    said: str
-    said_slot: tuple[str, int, int] | None = None
+    stated: str
+    stated_slot: tuple[str, int, int] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The object that ``--json`` prints."""
-        said = None
-        if self.said_slot is not None:
-            said = dict(zip(("topic", "queueId", "queueOffset"), self.said_slot, strict=True))
+        stated = None
+        if self.stated_slot is not None:
+            stated = dict(zip(("topic", "queueId", "queueOffset"), self.stated_slot, strict=True))
         return {
             "topic": self.topic,
             "queueId": self.queue_id,
             "queueOffset": self.queue_offset,
             "phyOffset": self.phy_offset,
             "bytes": self.size_bytes,
-            "reason": self.said,
-            "said": said,
+            "reason": self.stated,
+            "said": stated,
         }
 
 
@@ -246,7 +246,7 @@ class LossAccount:
         messages = [f"{one.name}: {one.reason}" for one in self.messages]
         repaired = [
             f"{one.topic}/{one.queue_id} offset {one.queue_offset}, at offset {one.phy_offset} of the log, "
-            f"named {one.said}"
+            f"named {one.stated}"
             for one in self.repaired
         ]
         short = [

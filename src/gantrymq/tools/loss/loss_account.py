@@ -58,11 +58,11 @@ def log_claims(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) ->
     """The claims of checkpoint and index. The number of slots comes from ``config``, else from the index files."""
     claims: list[LogClaim] = []
     not_compared: list[NotCompared] = []
-    for said in (*_of_checkpoint(fs, paths), *_of_index(fs, paths, config)):
-        if isinstance(said, LogClaim):
-            claims.append(said)
+    for claim in (*_of_checkpoint(fs, paths), *_of_index(fs, paths, config)):
+        if isinstance(claim, LogClaim):
+            claims.append(claim)
         else:
-            not_compared.append(said)
+            not_compared.append(claim)
     return LogClaims(max(claims, default=None), not_compared)
 
 
@@ -99,12 +99,12 @@ def _of_index(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> 
     for entry in fs.scan(paths.index):
         if entry.is_directory or not is_index_name(entry.name):
             continue
-        said = list(_of_index_file(fs, paths.index / entry.name, slots, is_closed=is_closed))
-        if not is_sure and any(isinstance(one, NotCompared) for one in said):
+        claims = list(_of_index_file(fs, paths.index / entry.name, slots, is_closed=is_closed))
+        if not is_sure and any(isinstance(one, NotCompared) for one in claims):
             # The settings may be those of an index that is not built yet. Then the files themselves give their slots.
             slots, is_sure = _slots_of_files(fs, paths, config), True
-            said = list(_of_index_file(fs, paths.index / entry.name, slots, is_closed=is_closed))
-        yield from said
+            claims = list(_of_index_file(fs, paths.index / entry.name, slots, is_closed=is_closed))
+        yield from claims
 
 
 def _slots_of_files(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig) -> int:
@@ -169,9 +169,9 @@ def _has_flipped_crc(lookup: RecordLookup, place: int) -> bool:
     if found is None:
         return False
     raw, layout = found
-    said = int.from_bytes(raw[BODY_CRC_AT : BODY_CRC_AT + 4], "big")
+    stated_crc = int.from_bytes(raw[BODY_CRC_AT : BODY_CRC_AT + 4], "big")
     body = raw[layout.body_at : layout.body_at + layout.body_length]
-    return (said ^ body_crc(body)).bit_count() == 1
+    return (stated_crc ^ body_crc(body)).bit_count() == 1
 
 
 def take_account(
@@ -210,10 +210,10 @@ def missing_end(
 
     Adds the parts of checkpoint and index that could not be compared to ``account``.
     """
-    said = log_claims(fs, old, config)
-    account.not_compared += said.not_compared
+    by_others = log_claims(fs, old, config)
+    account.not_compared += by_others.not_compared
     by_queue = max((one.phy_end for one in account.messages), default=-1)
-    claims = [LogClaim(by_queue, "the consume queues"), said.furthest]
+    claims = [LogClaim(by_queue, "the consume queues"), by_others.furthest]
     end, source = max(claim for claim in claims if claim is not None)
     if end <= extent.end:
         return []

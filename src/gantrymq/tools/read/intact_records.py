@@ -33,13 +33,16 @@ from gantrymq.tools.loss.loss import LostRange
 
 
 class MisplacedRun(NamedTuple):
-    """Misplaced records ``first`` to ``last`` of a batch, at [start, end) of the log. The first one names ``said``."""
+    """Misplaced records ``first`` to ``last`` of a batch, at [start, end) of the log.
+
+    The first one names ``stated_offset`` as its physical offset.
+    """
 
     first: int
     last: int
     start: int
     end: int
-    said: int
+    stated_offset: int
     reason: str
     is_kept: bool
 
@@ -72,8 +75,10 @@ class MisplacedRecords:
     ) -> Iterator[MisplacedRun]:
         raw = batch.buffer[start - batch.base : end - batch.base]
         if np.array_equal(self._bytes_at(start + distance, end - start), raw):
-            said = start + distance
-            yield MisplacedRun(first, stop - 1, start, end, said, f"a copy of the records at {said}", False)
+            stated_offset = start + distance
+            yield MisplacedRun(
+                first, stop - 1, start, end, stated_offset, f"a copy of the records at {stated_offset}", False
+            )
         elif stop - first > 1 and self._is_partly_copied(batch, first, stop, distance):
             for row in range(first, stop):  # some records of a run may be missing at their own offsets
                 at = int(batch.columns[codes.POS, row])
@@ -233,7 +238,9 @@ class IntactRecords:
         keep = np.ones(batch.count, np.bool_)
         for run in self._misplaced.runs(batch):
             if run.is_kept:
-                self.found.misplaced.append(LostRange(file.path, run.start, run.end, run.reason, said=run.said))
+                self.found.misplaced.append(
+                    LostRange(file.path, run.start, run.end, run.reason, stated_offset=run.stated_offset)
+                )
             else:
                 self.found.gaps.append(LostRange(file.path, run.start, run.end, run.reason, has_records=True))
                 keep[run.first : run.last + 1] = False

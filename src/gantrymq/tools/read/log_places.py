@@ -29,7 +29,7 @@ LEFT_OUT = "it is a copy of another one, or its name is not an offset of the log
 """The reason for which a file is left out."""
 
 _FIRST_LOOK_BYTES = 64 << 10
-_TELLING = 2  # records that must agree, because a bit of a single one may be flipped
+_MIN_AGREEING = 2  # records that must agree, because a bit of a single one may be flipped
 
 
 def log_files(fs: FileSystem, paths: StorePaths) -> tuple[list[LogFile], list[Path]]:
@@ -54,14 +54,14 @@ def placed_files(fs: FileSystem, paths: StorePaths, size: int) -> tuple[list[Log
     doubted: list[tuple[LogFile, int | None]] = []
     for file in named:
         cut = replace(file, size_bytes=min(file.size_bytes, size))
-        base = _told_base(fs, cut, size)
+        base = _stated_base(fs, cut, size)
         if file.base % size == 0 and base in (None, file.base):
             kept[file.base] = cut
         else:
             doubted.append((cut, base))
     for path in _others(fs, paths, {file.path for file in named}, size):
         file = LogFile(path, 0, size)
-        if (base := _told_base(fs, file, size)) is not None:
+        if (base := _stated_base(fs, file, size)) is not None:
             doubted.append((file, base))
     skipped = []
     for file, base in doubted:
@@ -80,16 +80,16 @@ def _others(fs: FileSystem, paths: StorePaths, named: Collection[Path], size: in
     ]
 
 
-def _told_base(fs: FileSystem, file: LogFile, size: int) -> int | None:
+def _stated_base(fs: FileSystem, file: LogFile, size: int) -> int | None:
     """The physical offset at which the file begins according to its records; None if they do not agree on one."""
     first = replace(file, size_bytes=min(file.size_bytes, _FIRST_LOOK_BYTES))
-    distances = _distances(fs, first, _TELLING)
-    if len(distances) < _TELLING and first != file:
-        distances = _distances(fs, file, _TELLING)
+    distances = _distances(fs, first, _MIN_AGREEING)
+    if len(distances) < _MIN_AGREEING and first != file:
+        distances = _distances(fs, file, _MIN_AGREEING)
     if 0 in distances:
         return file.base if file.base % size == 0 else None
-    told = {file.base + distance for distance in distances if distances.count(distance) >= _TELLING}
-    if len(told) != 1 or (base := told.pop()) % size or base < 0:
+    stated = {file.base + distance for distance in distances if distances.count(distance) >= _MIN_AGREEING}
+    if len(stated) != 1 or (base := stated.pop()) % size or base < 0:
         return None
     whole = _distances(fs, file, None)  # a part of the file may have been copied over another one
     return base if 2 * whole.count(base - file.base) > len(whole) else None
@@ -102,7 +102,7 @@ def _distances(fs: FileSystem, file: LogFile, least: int | None) -> list[int]:
         for event in LogFileReader(fs, file):
             if isinstance(event, RecordBatch):
                 found += _of_batch(event)
-                if least is not None and (0 in found or _is_told(found, least)):
+                if least is not None and (0 in found or _is_agreed(found, least)):
                     break
     except FileNotFoundError:
         pass
@@ -115,7 +115,7 @@ def _of_batch(batch: RecordBatch) -> list[int]:
     return distances
 
 
-def _is_told(distances: Sequence[int], least: int) -> bool:
+def _is_agreed(distances: Sequence[int], least: int) -> bool:
     return any(distances.count(one) >= least for one in set(distances))
 
 
@@ -123,9 +123,7 @@ _LOOK_BYTES = 64 << 10
 _HOUR_MS = 3_600_000
 
 
-def is_younger_than_retention(
-    fs: FileSystem, files: Sequence[LogFile], config: MessageStoreConfig, clock: Clock
-) -> bool:
+def is_within_retention(fs: FileSystem, files: Sequence[LogFile], config: MessageStoreConfig, clock: Clock) -> bool:
     """Whether the first record that is left is younger than fileReservedTime.
 
     Then retention by age cannot have deleted the messages before it.

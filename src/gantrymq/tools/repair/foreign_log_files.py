@@ -40,8 +40,8 @@ OF_ANOTHER_STORE = "a file of another store: no entry of a queue points to any o
 IN_DOUBT = "no entry of a queue points to any of its records: it is of another store, or the queues are"
 
 _LOOKED_AT = 16  # records of a file; in a file of this store an entry points to one of them
-_TELLING = 8  # least number of records of a file, and of entries that point to no record in it
-_HARDLY_ANY = 20  # one entry in 20 may by chance point to a record of its offset
+_MIN_RECORDS = 8  # least number of records of a file, and of entries that point to no record in it
+_CHANCE_ONE_IN = 20  # one entry in 20 may by chance point to a record of its offset
 _UNITS_AT_ONCE = 1 << 18
 _FIRST_LOOK_BYTES = 64 << 10
 
@@ -66,9 +66,9 @@ def mark_foreign(
     foreign = _foreign(fs, paths, config, files, doubted)
     marked = list(files)
     for number in foreign:
-        is_sure = len(own) > len(foreign) and number < own[-1]
+        is_certain = len(own) > len(foreign) and number < own[-1]
         marked[number] = (
-            replace(files[number], left_out=OF_ANOTHER_STORE) if is_sure else replace(files[number], doubt=IN_DOUBT)
+            replace(files[number], left_out=OF_ANOTHER_STORE) if is_certain else replace(files[number], doubt=IN_DOUBT)
         )
     return marked
 
@@ -81,7 +81,7 @@ def not_compared(files: Sequence[LogFile]) -> list[NotCompared]:
 def _is_own(fs: FileSystem, file: LogFile, place_of: PlaceOf) -> bool:
     """Whether an entry points to one of the first records of the file."""
     first = replace(file, size_bytes=min(file.size_bytes, _FIRST_LOOK_BYTES))
-    claims = (claim_of(batch, row, place) for batch in _batches(fs, first) for row, place in _rows_at_home(batch))
+    claims = (claim_of(batch, row, place) for batch in _batches(fs, first) for row, place in _rows_in_place(batch))
     return any(place_of(claim) == claim.phy_offset for claim in islice(claims, _LOOKED_AT))
 
 
@@ -90,7 +90,7 @@ def _foreign(
 ) -> list[int]:
     """The numbers of the ``doubted`` files into which entries point, but almost never to the record of their offset."""
     slots = {number: _slots(fs, files[number]) for number in doubted}
-    slots = {number: found for number, found in slots.items() if len(found) >= _TELLING}
+    slots = {number: found for number, found in slots.items() if len(found) >= _MIN_RECORDS}
     nowhere, right = Counter[int](), Counter[int]()
     for queue, offsets, places in _units(fs, paths, config) if slots else ():
         for number, found in slots.items():
@@ -102,7 +102,7 @@ def _foreign(
     return [
         number
         for number in slots
-        if nowhere[number] >= _TELLING and right[number] * _HARDLY_ANY <= nowhere[number] + right[number]
+        if nowhere[number] >= _MIN_RECORDS and right[number] * _CHANCE_ONE_IN <= nowhere[number] + right[number]
     ]
 
 
@@ -121,7 +121,7 @@ def _units(
 
 def _slots(fs: FileSystem, file: LogFile) -> dict[int, tuple[str, int, int]]:
     """The (topic, queue id, queue offset) of each whole record of a file, by the record's physical offset."""
-    claims = (claim_of(batch, row, place) for batch in _batches(fs, file) for row, place in _rows_at_home(batch))
+    claims = (claim_of(batch, row, place) for batch in _batches(fs, file) for row, place in _rows_in_place(batch))
     return {claim.phy_offset: claim[:3] for claim in claims}
 
 
@@ -132,10 +132,10 @@ def _batches(fs: FileSystem, file: LogFile) -> Iterator[RecordBatch]:
                 yield event
 
 
-def _rows_at_home(batch: RecordBatch) -> Iterator[tuple[int, int]]:
+def _rows_in_place(batch: RecordBatch) -> Iterator[tuple[int, int]]:
     """Yield (row, physical offset) of each whole record of a queue that carries its own physical offset."""
     columns = batch.columns[:, : batch.count]
-    is_at_home = columns[codes.PHY_OFFSET] == columns[codes.POS] + batch.base
-    for row in np.flatnonzero(is_at_home & (columns[codes.CRC_OK] == 1)).tolist():
+    is_in_place = columns[codes.PHY_OFFSET] == columns[codes.POS] + batch.base
+    for row in np.flatnonzero(is_in_place & (columns[codes.CRC_OK] == 1)).tolist():
         if is_consumable(int(columns[codes.SYS_FLAG, row])):
             yield row, int(columns[codes.PHY_OFFSET, row])

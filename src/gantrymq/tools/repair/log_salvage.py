@@ -204,13 +204,13 @@ class CopyOrder:
 class CopiedRecords:
     """What was copied.
 
-    ``mended`` counts records whose physical offset was corrected. ``dropped`` are records that the new file had no room
-    for. The copy begins at ``min_phy_offset`` and ends at ``max_phy_offset``; both are -1 if nothing was copied.
+    ``corrected`` counts records whose physical offset was corrected. ``dropped`` are records that the new file had no
+    room for. The copy begins at ``min_phy_offset`` and ends at ``max_phy_offset``; both are -1 if nothing was copied.
     """
 
     records: int = 0
     record_bytes: int = 0
-    mended: int = 0
+    corrected: int = 0
     dropped: list[LostRange] = field(default_factory=list)
     min_phy_offset: int = -1
     max_phy_offset: int = -1
@@ -260,7 +260,7 @@ class RecordCopier:
         columns = batch.columns[:, : batch.count]
         starts = columns[codes.POS]
         ends = starts + columns[codes.SIZE]
-        buffer = self._mended(batch, starts)
+        buffer = self._corrected(batch, starts)
         cuts = np.flatnonzero(starts[1:] != ends[:-1]) + 1
         for rows in np.split(np.arange(batch.count), cuts):
             self._copy_run(batch, buffer, rows, starts, ends)
@@ -292,12 +292,12 @@ class RecordCopier:
         self, rows: NDArray[np.int64], base: int, starts: NDArray[np.int64], ends: NDArray[np.int64], *, first: bool
     ) -> NDArray[np.int64]:
         row = rows[0 if first else -1]
-        reason = StopReason.NO_ROOM_IN_FRONT if first else StopReason.NO_ROOM_BEHIND
+        reason = StopReason.NO_ROOM_BEFORE if first else StopReason.NO_ROOM_AFTER
         lost = LostRange(self._source, base + int(starts[row]), base + int(ends[row]), reason)
         self.copied.dropped.append(lost)
         return rows[1:] if first else rows[:-1]
 
-    def _mended(self, batch: RecordBatch, starts: NDArray[np.int64]) -> NDArray[np.uint8]:
+    def _corrected(self, batch: RecordBatch, starts: NDArray[np.int64]) -> NDArray[np.uint8]:
         """The bytes of the batch, with the true physical offset in every record."""
         wrong = np.flatnonzero(batch.columns[codes.PHY_OFFSET, : batch.count] != starts + batch.base)
         if not len(wrong):
@@ -305,8 +305,8 @@ class RecordCopier:
         buffer = batch.buffer.copy()
         for row in wrong.tolist():
             at, size = int(starts[row]), int(batch.columns[codes.SIZE, row])
-            _say(buffer[at : at + size], PHY_OFFSET_AT, batch.base + at)
-        self.copied.mended += len(wrong)
+            _write_number(buffer[at : at + size], PHY_OFFSET_AT, batch.base + at)
+        self.copied.corrected += len(wrong)
         return buffer
 
 
@@ -317,7 +317,7 @@ def renumber(fs: FileSystem, directory: Path, file_size: int, records: Sequence[
         try:
             for one in some:
                 record = np.frombuffer(bytearray(file.read_at(one.phy_offset - base, one.size_bytes)), np.uint8)
-                _say(record, QUEUE_OFFSET_AT, one.queue_offset)
+                _write_number(record, QUEUE_OFFSET_AT, one.queue_offset)
                 file.write_at(one.phy_offset - base, record.data)
             file.sync()
         finally:
@@ -355,7 +355,7 @@ def _refiled(one: Misfiled, record: NDArray[np.uint8]) -> NDArray[np.uint8] | No
         return None
     record[layout.topic_at : layout.topic_at + len(topic)] = np.frombuffer(topic, np.uint8)
     record[QUEUE_ID_AT : QUEUE_ID_AT + 4] = np.frombuffer(one.queue_id.to_bytes(4, "big", signed=True), np.uint8)
-    _say(record, QUEUE_OFFSET_AT, one.queue_offset)
+    _write_number(record, QUEUE_OFFSET_AT, one.queue_offset)
     return record
 
 
@@ -368,7 +368,7 @@ def _filled(place: int, record: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
     return np.frombuffer(encode_filler(place, len(record), stored_ms, crc_size), np.uint8)
 
 
-def _say(record: NDArray[np.uint8], at: int, number: int) -> None:
+def _write_number(record: NDArray[np.uint8], at: int, number: int) -> None:
     """Write a number into a record, and the new record CRC if the record has one."""
     record[at : at + 8] = np.frombuffer(number.to_bytes(8, "big"), np.uint8)
     body, closing = record[:-CRC_PROPERTY_SIZE], record[-CRC_PROPERTY_SIZE:]

@@ -36,7 +36,7 @@ _END_OF_LOG = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Misfiled:
-    """A record that belongs at ``queue_offset`` of its queue, but names queue ``said`` and offset ``said_offset``."""
+    """A record that belongs at ``queue_offset`` of its queue, but names ``stated_queue`` and ``stated_offset``."""
 
     topic: str
     queue_id: int
@@ -44,8 +44,8 @@ class Misfiled:
     phy_offset: int
     size_bytes: int
     tags_code: int
-    said: QueueName
-    said_offset: int
+    stated_queue: QueueName
+    stated_offset: int
 
     @property
     def slot(self) -> tuple[str, int, int]:
@@ -55,7 +55,7 @@ class Misfiled:
     @property
     def text(self) -> str:
         """What the record wrongly names, as text."""
-        return f"{self.said[0]}/{self.said[1]}, offset {self.said_offset}"
+        return f"{self.stated_queue[0]}/{self.stated_queue[1]}, offset {self.stated_offset}"
 
 
 def by_old_units(
@@ -74,8 +74,8 @@ def by_old_units(
             continue
         differs = sum(ours != its for ours, its in zip(one[:3], claim[:3], strict=True))
         if differs == 1 and old_place(*claim[:3]) != one.phy_offset:
-            said = claim.topic, claim.queue_id
-            found.append(Misfiled(*one, said, claim.queue_offset))
+            stated_queue = claim.topic, claim.queue_id
+            found.append(Misfiled(*one, stated_queue, claim.queue_offset))
     return found
 
 
@@ -132,17 +132,17 @@ def by_holes(candidates: Sequence[Candidate], queues: Mapping[QueueName, QueueFi
                 holes.setdefault(slot, []).append((name, low, high))
     found = []
     for one in candidates:
-        said = one.topic, one.queue_id
+        stated_queue = one.topic, one.queue_id
         fits = [
             name
             for name, low, high in holes.get(one.queue_offset, ())
             if low < one.phy_offset < high
-            and is_one_damage(said, name)
+            and is_one_damage(stated_queue, name)
             and not (one.is_explained and high == _END_OF_LOG)  # that a queue ends there proves little
         ]
         if len(fits) == 1:
             place = one.phy_offset, one.size_bytes, one.tags_code
-            found.append(Misfiled(*fits[0], one.queue_offset, *place, said, one.queue_offset))
+            found.append(Misfiled(*fits[0], one.queue_offset, *place, stated_queue, one.queue_offset))
     return found
 
 
@@ -184,10 +184,10 @@ class Superseded(NamedTuple):
 
 
 class Stray(NamedTuple):
-    """A record, with the fields that it carries, whose physical offset field ``said`` is not its own."""
+    """A record, with the fields that it carries, whose physical offset field ``stated_offset`` is not its own."""
 
     claim: RecordClaim
-    said: int
+    stated_offset: int
 
     @property
     def queue(self) -> QueueName:
@@ -196,14 +196,14 @@ class Stray(NamedTuple):
 
     def superseded(self, reason: str) -> Superseded:
         """The record as one that gets no unit."""
-        text = f"its physical offset was {self.said}, {reason}"
+        text = f"its physical offset was {self.stated_offset}, {reason}"
         return Superseded(self.claim.phy_offset, self.claim.size_bytes, text)
 
 
 def strays_among(misplaced: Iterable[LostRange], lookup: RecordLookup) -> dict[int, Stray]:
     """The ``misplaced`` ranges that are a single record, by physical offset."""
-    said = {one.start: one.said for one in misplaced if one.said >= 0}
-    return {place: Stray(claim, said[place]) for place, claim in claims_at(lookup, said).items()}
+    stated = {one.start: one.stated_offset for one in misplaced if one.stated_offset >= 0}
+    return {place: Stray(claim, stated[place]) for place, claim in claims_at(lookup, stated).items()}
 
 
 def of_other_places(
@@ -222,8 +222,8 @@ def of_other_places(
         if stray is None or stray.claim.queue_offset < 0:
             continue
         offset = stray.claim.queue_offset
-        is_known = old_place(topic, queue_id, offset) == stray.said
-        if is_known or lies_at(queues[topic, queue_id], offset, stray.said):
+        is_known = old_place(topic, queue_id, offset) == stray.stated_offset
+        if is_known or lies_at(queues[topic, queue_id], offset, stray.stated_offset):
             found.append(stray.superseded(f"as offset {offset} of {topic}/{queue_id}"))
     return found
 

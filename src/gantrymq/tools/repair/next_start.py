@@ -108,12 +108,14 @@ def lose_refiled(account: LossAccount, begin: int, end_of: Callable[[str, int], 
 
     ``end_of`` returns the end of a queue.
     """
-    undone = [one for one in account.repaired if one.said_slot is not None and one.phy_offset >= begin]
+    undone = [one for one in account.repaired if one.stated_slot is not None and one.phy_offset >= begin]
     account.repaired = [one for one in account.repaired if one not in undone]
     ends: dict[tuple[str, int], int] = {}
     for one in sorted(undone, key=lambda record: record.queue_offset, reverse=True):
         place, offset = one.phy_offset, one.queue_offset
-        text = f"its record says {one.said}, and the next start, after a kill, dispatches the log again from {begin} on"
+        text = (
+            f"its record says {one.stated}, and the next start, after a kill, dispatches the log again from {begin} on"
+        )
         account.messages.append(
             LostMessages(
                 one.topic, one.queue_id, offset, offset + 1, place, place + one.size_bytes, f"{text}; {_KEEPS}"

@@ -89,8 +89,8 @@ class Refiling:
             if one.phy_offset not in known
         ]
         queues = dict(self._queues(roots))
-        at_home = [one for one in suspects if elsewhere.reason(one.phy_offset) is None]
-        found = {one.phy_offset: one for one in self._by_old_units(at_home) if one.phy_offset not in known}
+        in_place = [one for one in suspects if elsewhere.reason(one.phy_offset) is None]
+        found = {one.phy_offset: one for one in self._by_old_units(in_place) if one.phy_offset not in known}
         slots: dict[QueueName, list[int]] = {}
         for one in passed:
             slots.setdefault((one.topic, one.queue_id), []).append(one.queue_offset)
@@ -249,12 +249,14 @@ class Refiling:
         """Add the findings to ``account``."""
         for one in self.misfiled:
             place = one.phy_offset, one.size_bytes
-            slot = (*one.said, one.said_offset)
+            slot = (*one.stated_queue, one.stated_offset)
             account.repaired.append(RepairedRecord(one.topic, one.queue_id, one.queue_offset, *place, one.text, slot))
         for other in self.superseded:
             file = self._file_at(other.phy_offset)
             if file is not None:
-                account.ranges = [one for one in account.ranges if one.said < 0 or one.start != other.phy_offset]
+                account.ranges = [
+                    one for one in account.ranges if one.stated_offset < 0 or one.start != other.phy_offset
+                ]
                 path, end = self._old.commit_log / file.path.name, other.phy_offset + other.size_bytes
                 account.ranges.append(LostRange(path, other.phy_offset, end, other.reason, has_records=True))
         account.ranges.sort(key=lambda place: place.start)

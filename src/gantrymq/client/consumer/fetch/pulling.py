@@ -26,7 +26,8 @@ from gantrymq.remoting.codes import ResponseCode
 
 FLOW_CONTROL_SECONDS = 0.05  # PULL_TIME_DELAY_MILLS_WHEN_CACHE_FLOW_CONTROL
 BROKER_FLOW_CONTROL_SECONDS = 0.02
-UNHEARD_SECONDS = 0.5  # the broker has not received our heartbeat yet; RocketMQ waits for the next one, up to 30 s
+# The broker has not received our heartbeat yet. RocketMQ waits for the next one, up to 30 s.
+NO_HEARTBEAT_YET_SECONDS = 0.5
 PULL_TIMEOUT_MS = 30_000
 
 log = get_logger("gantrymq.client.consumer")
@@ -148,7 +149,7 @@ class Puller:
         if isinstance(error, MQBrokerError | RemotingConnectError):
             self._member.heartbeats.renew(error.address)
         if code in (ResponseCode.SUBSCRIPTION_NOT_LATEST, ResponseCode.SUBSCRIPTION_NOT_EXIST):
-            return UNHEARD_SECONDS
+            return NO_HEARTBEAT_YET_SECONDS
         if self._told.is_due(queue.queue, str(error)):  # the error may last, as when the group may not consume
             log.warning("a pull failed", queue=str(queue.queue), reason=str(error))
         return self._failure_s

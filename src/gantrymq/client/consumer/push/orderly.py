@@ -129,9 +129,9 @@ class OrderlyConsumption(ConsumptionByListener[ConsumeOrderlyContext, ConsumeOrd
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[_Answer | None] = loop.create_future()
 
-        def answer(said: _Answer | None) -> None:
+        def answer(result: _Answer | None) -> None:
             if not answered.done():
-                answered.set_result(said)
+                answered.set_result(result)
 
         def begin() -> bool:
             if queue.dropped:
