@@ -42,6 +42,10 @@ class OrderCase:
     def is_blocked(self, attempt: str | None = None) -> bool:
         return self.table.check_block(attempt, "T", "G", 0, INVISIBLE_MS)
 
+    def lock_free_ms(self) -> int | None:
+        info = self.table.get("T", "G", 0)
+        return None if info is None else info.lock_free_timestamp(NOW)
+
 
 @pytest.fixture
 def case() -> OrderCase:
@@ -112,11 +116,11 @@ def test_a_cleared_queue_is_not_blocked(case: OrderCase) -> None:
 
 
 def test_a_lock_is_free_when_the_last_message_is_visible(case: OrderCase) -> None:
-    assert case.table.get_lock_free_timestamp("T", "G", 0) is None
+    assert case.lock_free_ms() is None
     case.pop(1, 2)
-    assert case.table.get_lock_free_timestamp("T", "G", 0) == NOW + INVISIBLE_MS
+    assert case.lock_free_ms() == NOW + INVISIBLE_MS
     case.table.update_next_visible_time("T", "G", 0, 2, NOW, NOW + 9000)
-    assert case.table.get_lock_free_timestamp("T", "G", 0) == NOW + 9000
+    assert case.lock_free_ms() == NOW + 9000
     case.ack(2)
     case.ack(1)
     assert [free_at for *_, free_at in case.freed] == [NOW + INVISIBLE_MS, NOW + 9000, NOW + INVISIBLE_MS, NOW]
@@ -128,9 +132,9 @@ def test_a_visible_time_of_an_old_pop_or_of_another_message_is_ignored(case: Ord
     for offset, pop_time_ms in ((1, NOW - 1), (400, NOW)):
         case.table.update_next_visible_time("T", "G", 0, offset, pop_time_ms, LONG_MAX)
     case.table.update_next_visible_time("T", "H", 0, 1, NOW, LONG_MAX)
-    assert case.table.get_lock_free_timestamp("T", "G", 0) == NOW + INVISIBLE_MS
+    assert case.lock_free_ms() == NOW + INVISIBLE_MS
     case.table.update_next_visible_time("T", "G", 0, 1, NOW, LONG_MAX + 5)
-    assert case.table.get_lock_free_timestamp("T", "G", 0) == LONG_MAX
+    assert case.lock_free_ms() == LONG_MAX
 
 
 def test_64_messages_are_acknowledged_and_no_more_are_recorded(case: OrderCase) -> None:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantrymq.config.broker_settings import BrokerConfig
-from gantrymq.config.keys import fields_by_key, require_same_at_start
+from gantrymq.config.keys import fields_by_key, require_same_at_start, write_fields
 from gantrymq.config.known_keys import WITHOUT_EFFECT, is_read_at_start
-from gantrymq.config.properties import amended, parse_assignments, parse_properties, read_settings, write_settings
+from gantrymq.config.properties import amended, parse_assignments, parse_properties, read_settings
 from gantrymq.config.settings import FlushDiskType, MessageStoreConfig, RecoverRule
 from gantrymq.errors import ConfigError
 from gantrymq.namesrv.settings import NamesrvConfig
@@ -243,7 +243,7 @@ def test_settings_that_were_written_are_read_back() -> None:
         mapped_file_size_commit_log=16_384,
     )
     for config in (MessageStoreConfig(), odd):
-        reading = read_settings(parse_properties(write_settings(config)))
+        reading = read_settings(write_fields(config))
         assert reading.config == config
         assert reading.warnings == ()
         assert len(reading.given) == len(fields(MessageStoreConfig))
@@ -314,11 +314,11 @@ DEFAULTS = """
 
 
 def test_the_defaults_are_rocketmqs() -> None:
-    assert parse_properties(DEFAULTS).items() <= parse_properties(write_settings(MessageStoreConfig())).items()
+    assert parse_properties(DEFAULTS).items() <= write_fields(MessageStoreConfig()).items()
 
 
 def test_where_a_default_is_our_own_it_is_on_purpose() -> None:
-    ours = parse_properties(write_settings(MessageStoreConfig())).keys() - parse_properties(DEFAULTS).keys()
+    ours = write_fields(MessageStoreConfig()).keys() - parse_properties(DEFAULTS).keys()
     own_keys = {"recoverRule", "recoverLastFiles", "maxDecompressedBodySize", "acceptMissingCommitLog"}
     paths = {"storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths"}
     assert ours == own_keys | paths | {"commitLogRecoverMaxNum", "brokerIP1"}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gantrymq.config.broker_settings import BrokerConfig, is_known
-from gantrymq.config.keys import fields_by_key, read_fields, write_fields
+from gantrymq.config.keys import fields_by_key, read_fields
 from gantrymq.config.known_keys import WITHOUT_EFFECT, warnings
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import ConfigError
@@ -102,11 +102,6 @@ def _remark(key: str) -> str:
     if key in _OF_OTHER_RELEASES:
         return f"{key} has no effect: RocketMQ 5.5.0 does not know it; {_OF_OTHER_RELEASES[key]}"
     return f"{key} is not a key of RocketMQ; nearest: {_nearest(key)}"
-
-
-def write_settings(config: MessageStoreConfig) -> str:
-    """The settings as the text of a ``broker.conf``, one key a line, in the order of the fields."""
-    return "".join(f"{key}={text}\n" for key, text in write_fields(config).items())
 
 
 def _nearest(key: str) -> str:

@@ -199,11 +199,6 @@ class ConsumerOrderInfo:
         info.next_visible_time_ms[queue_offset] = min(next_visible_time_ms, LONG_MAX)
         self._changed(topic, group, queue_id, info)
 
-    def get_lock_free_timestamp(self, topic: str, group: str, queue_id: int) -> int | None:
-        """The time in ms at which no message blocks the queue, at least now. None if nothing was delivered."""
-        info = self.get(topic, group, queue_id)
-        return None if info is None else info.lock_free_timestamp(self._clock.now_ms())
-
     def auto_clean(self, read_queues: Callable[[str], int | None], has_group: Callable[[str], bool]) -> None:
         """Drop the entries of deleted topics, groups and queues, and those unused for UNUSED_MS.
 

@@ -119,7 +119,7 @@ class Channel(asyncio.Protocol):
         self._writable: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
-        self.address = self.local_address = "unknown"
+        self.address = "unknown"
         self.last_used = self._loop.time()
         self.reads = 0
         self.is_closed = False
@@ -158,7 +158,6 @@ class Channel(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         self.address = _text(transport.get_extra_info("peername"))
-        self.local_address = _text(transport.get_extra_info("sockname"))
         if self._client_tls is not None:
             self._tls = TlsSession(self._client_tls, server_side=False)
             self._transport.write(self._tls.take())

@@ -217,11 +217,6 @@ class LossAccount:
         """The number of messages that are known to be lost."""
         return sum(one.count for one in self.messages)
 
-    @property
-    def filled_count(self) -> int:
-        """The number of slots that point to no message."""
-        return sum(one.end - one.begin for one in self.filled)
-
     def as_json(self, store: Path) -> dict[str, Any]:
         """The fields that ``--json`` prints."""
         single = {one.phy_offset: one for one in self.messages if one.count == 1}
