@@ -12,7 +12,7 @@ import pytest
 from broker_cases import BrokerCase, StartBroker, messages_of
 
 from gantrymq.broker import server
-from gantrymq.broker.processors.pull import MessagePuller
+from gantrymq.broker.reads.message_puller import MessagePuller
 from gantrymq.broker.sessions.consumers import ClientChannel, ConsumerManager, build_subscription
 from gantrymq.embedded.standalone import Standalone
 from gantrymq.errors import DiskError, RemotingConnectError, StoreError, StorePermissionError

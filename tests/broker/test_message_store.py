@@ -11,7 +11,7 @@ import pytest
 from broker_cases import BrokerCase, messages_of
 
 from bad_disk import break_reads
-from gantrymq.broker.processors.pull import MessagePuller
+from gantrymq.broker.reads.message_puller import MessagePuller
 from gantrymq.broker.store_log import log_failure
 from gantrymq.errors import DiskError, StoreBehindError
 from gantrymq.format.queue_entry import UNIT_SIZE

@@ -14,7 +14,7 @@ from gantrymq.broker.metrics.meter import BrokerMeter
 from gantrymq.broker.pop.buffer import PopBuffer, PoppedQueue
 from gantrymq.broker.pop.checks import PopChecks, PopRefusal
 from gantrymq.broker.pop.records import retry_topic
-from gantrymq.broker.processors.pull import MessagePuller
+from gantrymq.broker.reads.message_puller import MessagePuller
 from gantrymq.broker.statistics import BrokerStatsManager, StoreStatsService
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.topics import TopicConfigManager, queue_ids

@@ -38,8 +38,8 @@ from gantrymq.broker.pop.long_polling import (
 from gantrymq.broker.pop.popped_records import queue_offsets, under_topic
 from gantrymq.broker.pop.records import retry_topic
 from gantrymq.broker.pop.revive_log import ReviveLog
-from gantrymq.broker.processors.pull import MessagePuller, PulledMessages
 from gantrymq.broker.reads.hot_queue import begins_in_memory
+from gantrymq.broker.reads.message_puller import MessagePuller, PulledMessages
 from gantrymq.broker.statistics import BrokerStatsManager, StoreStatsService
 from gantrymq.broker.tables.attributes import priority_factor
 from gantrymq.broker.tables.consumer_order_info import ConsumerOrderInfo
