@@ -12,8 +12,9 @@ from dataclasses import fields
 from typing import Any, NamedTuple, TypeVar
 
 from gantrymq.client.admin.admin_client import AdminClient
+from gantrymq.client.producer.settings import ProducerConfig
 from gantrymq.client.pull.pull_client import PullClient
-from gantrymq.client.settings import ClientConfig, ProducerConfig
+from gantrymq.client.settings import ClientConfig
 from gantrymq.console.failures import failure_text
 from gantrymq.console.view import View
 from gantrymq.errors import GantrymqError, MQClientError
