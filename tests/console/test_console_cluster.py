@@ -5,9 +5,11 @@ from __future__ import annotations
 import html
 import json
 import re
+import socket
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -307,6 +309,7 @@ def test_dead_letters_are_sent_again_once(changing: httpx.Client, broker: Embedd
     assert "2 of these letters were resent since the page was loaded" in shown(conflict, 409)
     assert len(broker.messages("payments")) == before + 2
     assert changing.post("/resend", data={**form, "letter": "x"}).status_code == 400
+    assert changing.post("/resend", data={**form, "to": "elsewhere"}).status_code == 400
     gone = changing.post("/resend", data={**form_of(asked, "/resend"), "letter": "broker-a/0/99"})
     assert "it is not there any more" in shown(changing.get(gone.headers["location"]))
 
@@ -444,7 +447,7 @@ def test_a_cluster_that_is_half_away_shows_the_rest_and_names_the_missing(tmp_pa
         with httpx.Client(base_url=broker.console, timeout=60) as client:
             for path in (
                 *("/", "/brokers", "/topics", "/topics/both", "/groups", "/clients", "/messages?topic=both"),
-                *("/pending", "/brokers/broker-b", "/live/overview"),
+                *("/pending", "/brokers/broker-b", "/live/overview", "/messages?topic=both&by=key&key=x"),
             ):
                 text = shown(client.get(path))
                 assert "missing on this page" in text, path
@@ -454,6 +457,46 @@ def test_a_cluster_that_is_half_away_shows_the_rest_and_names_the_missing(tmp_pa
             assert "broker-a" in shown(client.get("/topics/both"))
             broker.stop()
             assert "The cluster does not answer" in shown(client.get("/topics/both"), 502)
+
+
+def test_a_broker_that_hangs_is_asked_once_for_a_page(tmp_path: Path) -> None:
+    with (
+        EmbeddedBroker() as broker,
+        unreachable_broker(broker, tmp_path) as (address, announced),
+        AdminClient(broker.namesrv) as admin,
+        silent_server(announced) as accepted,
+        console_as(ClientConfig(broker.namesrv, request_timeout_ms=150)) as client,
+    ):
+        for one in (broker.address, address):
+            admin.create_topic("both", broker=one)
+        admin.create_subscription_group("readers", broker=broker.address)
+        for path in ("/pending", "/topics/both", "/groups/readers", "/messages?topic=both", "/brokers/broker-b"):
+            before = len(accepted)
+            assert "missing on this page" in shown(client.get(path)), path
+            assert len(accepted) == before + 1, path
+
+
+@contextmanager
+def silent_server(address: str) -> Iterator[list[socket.socket]]:
+    """Accepts connections at an address, and answers nothing: a list that grows with the connections."""
+    accepted = list[socket.socket]()
+    host, _, port = address.rpartition(":")
+    with socket.create_server((host, int(port))) as listening:
+
+        def accept() -> None:
+            with suppress(OSError):  # the end of the block
+                while True:
+                    accepted.append(listening.accept()[0])
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield accepted
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for one in accepted:
+                one.close()
 
 
 @contextmanager
@@ -477,7 +520,11 @@ def unreachable_broker(broker: EmbeddedBroker, path: Path) -> Iterator[tuple[str
 
 
 @pytest.mark.parametrize(
-    "path", ["/message?topic=x", "/message", "/messages?by=x", "/brokers/none", "/brokers/broker-a?id=x"]
+    "path",
+    [
+        *("/message?topic=x", "/message", "/messages?by=x", "/brokers/none", "/brokers/broker-a?id=x", "/groups/%FF"),
+        "/message?topic=orders&broker=broker-a&queue=9999&offset=0",
+    ],
 )
 def test_wrong_addresses_are_told(page: httpx.Client, path: str) -> None:
     assert page.get(path).status_code in (400, 404)
@@ -502,11 +549,11 @@ def test_an_account_without_permission_is_told_what_it_may_not_do(tmp_path: Path
     accounts = tmp_path / "plain_acl.yml"
     accounts.write_text(ACCOUNTS)
     with EmbeddedBroker(settings={"aclEnable": True, "aclPlainFile": str(accounts)}) as broker:
-        with console_as(broker, "operator") as client:
+        with console_as(account(broker, "operator")) as client:
             form = form_of(client.get("/topics"), "/topics/create")
             assert client.post("/topics/create", data={**form, "topic": "orders"}).status_code == 303
             assert "orders" in shown(client.get("/topics/orders"))
-        with console_as(broker, "reading") as client:
+        with console_as(account(broker, "reading")) as client:
             fields = {**form, "form_token": form_token(client), "topic": "mine"}
             told = shown(client.get(client.post("/topics/create", data=fields).headers["location"]))
             assert "mine was not created." in told
@@ -518,10 +565,14 @@ def test_an_account_without_permission_is_told_what_it_may_not_do(tmp_path: Path
             assert "mine" not in admin.topics()
 
 
+def account(broker: EmbeddedBroker, name: str) -> ClientConfig:
+    """The connection with an account of a broker."""
+    return ClientConfig(broker.namesrv, access_key=name, secret_key=f"{name}-secret")
+
+
 @contextmanager
-def console_as(broker: EmbeddedBroker, account: str) -> Iterator[httpx.Client]:
-    """A browser at a console with an account of the broker."""
-    config = ClientConfig(broker.namesrv, access_key=account, secret_key=f"{account}-secret")
+def console_as(config: ClientConfig) -> Iterator[httpx.Client]:
+    """A browser at a console with a connection of its own."""
     loop = LoopThread("console")
     server = ConsoleServer(cluster_site(config), Access(allow_changes=True))
     try:

@@ -169,7 +169,7 @@ class AdminBase:
             except GantrymqError as error:
                 if not isinstance(error, MQBrokerError) or error.response_code != passed_over:
                     failed[name] = error
-        self._report(failed, has_answers=bool(answers))
+        self._report(failed, has_answers=len(failed) < len(brokers))
         return answers
 
     def _report(self, failed: Mapping[str, GantrymqError], *, has_answers: bool) -> None:

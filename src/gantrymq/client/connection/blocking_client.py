@@ -143,6 +143,9 @@ class BlockingClient:
 
     with BlockingClient(ClientConfig("127.0.0.1:9876")) as client:
         route = client.ask_name_server(topic_route("TopicTest"))
+
+    With ``unanswered`` (a table of errors by address) a server that did not answer is not asked again: its error is
+    raised at once. One who asks many questions waits for one timeout so, not for one each. Clients may share a table.
     """
 
     def __init__(self, config: ClientConfig, clock: Clock | None = None) -> None:
@@ -153,6 +156,7 @@ class BlockingClient:
         self._name_servers = config.name_server_list
         self._process = OwnProcess("client")
         self._is_closed = False
+        self.unanswered: dict[str, RemotingError] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -211,12 +215,17 @@ class BlockingClient:
         Raises RemotingError, or MQBrokerError if the broker refuses the request.
         """
         wait_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
+        known = None if self.unanswered is None else self.unanswered.get(address)
+        if known is not None:
+            raise known
         try:
             with self.connection(address) as connection:
                 connection.send(call.request())
                 response = connection.receive(wait_ms)
-        except RemotingError:
+        except RemotingError as error:
             self.drop(address)
+            if self.unanswered is not None and isinstance(error, RemotingConnectError | RemotingTimeoutError):
+                self.unanswered[address] = error
             raise
         return call.read(response, address)
 

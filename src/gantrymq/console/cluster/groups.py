@@ -14,7 +14,7 @@ from gantrymq.console.cluster.lag import GroupLag, group_lags, progress_of
 from gantrymq.console.cluster.source import Broker, ClusterSession, ClusterSource
 from gantrymq.console.names import is_own_group
 from gantrymq.console.view import View, get
-from gantrymq.errors import GantrymqError, MQBrokerError, MQClientError, NoRouteError
+from gantrymq.errors import GantrymqError, MQBrokerError, MQClientError, NoRouteError, RemotingTimeoutError
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import Connection, ConsumerConnection
 from gantrymq.remoting.bodies.group import OffsetWrapper, SubscriptionGroupConfig
@@ -23,6 +23,7 @@ from gantrymq.remoting.codes import ResponseCode, version_name
 
 _STEP = 50
 _MOST_MEMBERS = 32  # each is asked for its queues
+_MOST_TIMEOUTS = 2  # of members that do not answer
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def progress(session: ClusterSession, name: str, topic: str | None = None) -> di
         return session.admin.consume_stats(name, topic)
     except NoRouteError:  # it has no retry topic: its offsets were written by another program
         return progress_of(session, session.masters(), name) if topic is None else {}
-    except MQBrokerError:
+    except (MQBrokerError, MQClientError):
         return {}
     except GantrymqError as error:
         session.note_missing(f"progress of {name}", error)
@@ -169,9 +170,16 @@ def connection_of(session: ClusterSession, name: str) -> ConsumerConnection | No
 def _owners(session: ClusterSession, name: str, members: Sequence[Member]) -> dict[MessageQueue, str]:
     """The client that has each queue, as the clients say. A client that does not answer has none."""
     owners: dict[MessageQueue, str] = {}
+    timeouts = 0
     for one in members[:_MOST_MEMBERS]:
         try:
             info = session.admin.consumer_running_info(name, one.client_id)
+        except RemotingTimeoutError:  # the broker waits for the client
+            timeouts += 1
+            session.unanswered.clear()
+            if timeouts == _MOST_TIMEOUTS:
+                break
+            continue
         except GantrymqError:
             continue  # clients of other languages may not answer this
         owners |= dict.fromkeys(by_queue({**info.mq_table, **info.mq_pop_table}), one.client_id)

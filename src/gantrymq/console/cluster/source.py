@@ -17,7 +17,7 @@ from gantrymq.client.pull.pull_client import PullClient
 from gantrymq.client.settings import ClientConfig
 from gantrymq.console.failures import failure_text
 from gantrymq.console.view import View
-from gantrymq.errors import GantrymqError, MQClientError
+from gantrymq.errors import GantrymqError, MQClientError, RemotingError
 from gantrymq.remoting.bodies.route import MASTER_ID
 
 T = TypeVar("T")
@@ -44,8 +44,20 @@ class Broker(NamedTuple):
         return "master" if self.is_master else f"slave {self.broker_id}"
 
 
+class _Admin(AdminClient):
+    def skip(self, unanswered: dict[str, RemotingError]) -> None:
+        self._client.unanswered = unanswered
+
+
+class _Pull(PullClient):
+    def skip(self, unanswered: dict[str, RemotingError]) -> None:
+        self._client.unanswered = unanswered
+
+
 class ClusterSession:
     """The clients of one request. ``missing`` collects (server, error text) of the servers that do not answer.
+
+    A request asks a server that does not answer once: a page of many questions takes one timeout then.
 
     Thread rule: the request's thread.
     """
@@ -53,14 +65,18 @@ class ClusterSession:
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
         self.missing: list[tuple[str, str]] = []
-        self.admin = AdminClient(config)
+        self.unanswered: dict[str, RemotingError] = {}
+        self.admin = _Admin(config)
+        self.admin.skip(self.unanswered)
         self.admin.when_missing = self.note_missing
-        self.pull = PullClient(config, attempts=1)
+        self.pull = _Pull(config, attempts=1, pull_timeout_ms=config.request_timeout_ms)
+        self.pull.skip(self.unanswered)
         self._brokers: list[Broker] | None = None
 
     def begin(self, missing: list[tuple[str, str]]) -> None:
         """Begin another request, which collects what is missing in ``missing``."""
         self.missing, self._brokers = missing, None
+        self.unanswered.clear()
 
     def close(self) -> None:
         """Close all connections."""
