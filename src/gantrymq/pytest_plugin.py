@@ -6,13 +6,15 @@
 
 ``rocketmq`` and ``async_rocketmq`` give a test its own broker. ``rocketmq_session`` is one broker for all tests of a
 worker, and ``rocketmq_topic`` a new topic in it. The marker ``rocketmq`` sets the settings of one test's broker,
-``rocketmq_settings`` in the ini file those of all brokers. Nothing is imported before a fixture is used.
+``rocketmq_settings`` in the ini file those of all brokers. The marker's ``console=True`` or the option
+``--rocketmq-console`` also serves the web console of a broker. Nothing is imported before a fixture is used.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 MARKER = "rocketmq"
 INI_SETTINGS = "rocketmq_settings"
+CONSOLE = "console"  # of the marker; no key of RocketMQ has this name
 _MOST_OF_A_NAME = 60  # a topic's name may have 127 characters
 _HAS_ITS_OWN = pytest.StashKey[bool]()
 
@@ -32,12 +35,17 @@ _HAS_ITS_OWN = pytest.StashKey[bool]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the ini option for settings."""
     text = "settings of the brokers that the rocketmq fixtures start: KEY=VALUE, one a line"
+    words = "serve the web console of the brokers that the rocketmq fixtures start; a test's output has its address"
+    parser.getgroup("gantrymq").addoption("--rocketmq-console", action="store_true", help=words)
     parser.addini(INI_SETTINGS, text, type="linelist", default=[])
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker for settings."""
-    line = f"{MARKER}(**settings): settings of this test's broker under RocketMQ's keys, as flushDiskType='SYNC_FLUSH'"
+    line = (
+        f"{MARKER}(console=False, **settings): settings of this test's broker under RocketMQ's keys, as "
+        "flushDiskType='SYNC_FLUSH'; console=True serves its web console"
+    )
     config.addinivalue_line("markers", line)
 
 
@@ -99,9 +107,15 @@ def _shown(marker: pytest.Mark) -> str:
     return ", ".join([*map(repr, marker.args), *(f"{key}={value!r}" for key, value in marker.kwargs.items())])
 
 
-def _broker(config: pytest.Config, settings: dict[str, Setting]) -> EmbeddedBroker:
+@contextmanager
+def _broker(config: pytest.Config, settings: dict[str, Setting]) -> Iterator[EmbeddedBroker]:
     from gantrymq.embedded.broker import EmbeddedBroker
 
     lines = (line.partition("=") for line in config.getini(INI_SETTINGS))
     of_all: dict[str, Setting] = {key.strip(): text.strip() for key, _, text in lines}
-    return EmbeddedBroker(settings=of_all | settings)
+    marked = dict(settings)
+    console = bool(marked.pop(CONSOLE, False)) or config.getoption("rocketmq_console")
+    with EmbeddedBroker(settings=of_all | marked, console=console) as broker:
+        if console:
+            print(f"console of the broker: {broker.console}")  # pytest shows it with a failed test, and with -s
+        yield broker

@@ -201,3 +201,26 @@ def test_a_session_shares_one_broker_and_each_worker_has_its_own(project: pytest
     brokers = {(worker, namesrv) for worker, namesrv, _ in seen}
     assert len(brokers) == len({worker for worker, _ in brokers}) == len({namesrv for _, namesrv in brokers})
     assert len({topic for _, _, topic in seen}) == 8
+
+
+@pytest.mark.slow
+def test_the_console_of_a_broker_is_served_for_a_marker_or_the_option(project: pytest.Pytester) -> None:
+    tests = """
+        import urllib.request
+
+        import pytest
+
+        def overview(broker):
+            return urllib.request.urlopen(broker.console).read().decode()
+
+        @pytest.mark.rocketmq(console=True, defaultTopicQueueNums=3)
+        def test_marked(rocketmq):
+            assert rocketmq.address in overview(rocketmq)
+
+        def test_shared(rocketmq_session):
+            assert rocketmq_session.address in overview(rocketmq_session)
+    """
+    run(project, tests).assert_outcomes(passed=1, failed=1)
+    found = run(project, tests, "--rocketmq-console", "-s")
+    found.assert_outcomes(passed=2)
+    found.stdout.fnmatch_lines(["*console of the broker: http://127.0.0.1:*"])
