@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import ssl
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ from gantrymq.console.security import SESSION_S, Access, own_path
 from gantrymq.console.server import ConsoleServer
 from gantrymq.console.store.site import store_site
 from gantrymq.console.visible import visible, visible_lines
+from gantrymq.errors import ConfigError
 from gantrymq.model.host import is_loopback
 
 
@@ -29,13 +32,18 @@ def page(broker: EmbeddedBroker) -> Iterator[httpx.Client]:
 
 
 @contextmanager
-def served(access: Access, path: Path) -> Iterator[tuple[str, httpx.Client]]:
+def served(
+    access: Access,
+    path: Path,
+    certificate: tuple[Path, Path] | None = None,
+    trust: ssl.SSLContext | bool = True,
+) -> Iterator[tuple[str, httpx.Client]]:
     """A console of a store: the address of its ready line, and a browser without cookies."""
     loop = LoopThread("console")
-    server = ConsoleServer(store_site(path), access)
+    server = ConsoleServer(store_site(path), access, certificate=certificate)
     try:
         loop.run(server.start())
-        with httpx.Client(base_url=server.url, timeout=20) as client:
+        with httpx.Client(base_url=server.url, timeout=20, verify=trust) as client:
             yield str(server.announcement()["console"]), client
     finally:
         loop.close(server.shutdown())
@@ -169,6 +177,28 @@ def test_a_request_of_another_site_is_refused(tmp_path: Path) -> None:
             assert "set-cookie" not in refused.headers
 
 
+def test_a_page_is_not_loaded_into_another_site(page: httpx.Client) -> None:
+    def status(mode: str, dest: str) -> int:
+        headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": mode, "sec-fetch-dest": dest}
+        return page.get("/", headers=headers).status_code
+
+    assert status("navigate", "document") == 200  # a link
+    assert [status("no-cors", "image"), status("cors", "empty"), status("navigate", "iframe")] == [403] * 3
+
+
+def test_it_speaks_https_with_a_certificate(tmp_path: Path) -> None:
+    certificate = self_signed(tmp_path)
+    trust = ssl.create_default_context(cafile=str(certificate[0]))
+    with served(Access(token="s3cret-token"), _store(tmp_path), certificate, trust) as (url, client):
+        assert url.startswith("https://127.0.0.1:")
+        entered = client.get("/", params={"token": "s3cret-token"})
+        assert "Secure" in entered.headers["set-cookie"]
+        assert client.get("/").status_code == 200
+    for wrong in ((tmp_path / "none", certificate[1]), (certificate[0], certificate[0])):
+        with pytest.raises(ConfigError, match="https-cert"):
+            ConsoleServer(store_site(tmp_path / "store"), Access(), certificate=wrong)
+
+
 def test_loopback_is_told_from_other_addresses() -> None:
     assert [is_loopback(one) for one in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "::", "10.0.0.1")] == [
         *(True, True, True),
@@ -177,6 +207,15 @@ def test_loopback_is_told_from_other_addresses() -> None:
     assert [own_path(one) for one in ("/a?b", "//evil", "\\\\evil", "http://evil", "/a\r\nb")] == [
         *("/a?b", "/evil", "/evil", "/http://evil", "/"),
     ]
+
+
+def self_signed(path: Path) -> tuple[Path, Path]:
+    """The files of a certificate for 127.0.0.1 and of its key."""
+    certificate, key = path / "certificate.pem", path / "key.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    words += ["-subj", "/CN=console", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key)]
+    subprocess.run([*words, "-out", str(certificate)], check=True, capture_output=True)
+    return certificate, key
 
 
 # Characters

@@ -40,6 +40,15 @@ def console(
     token: Annotated[
         bool, typer.Option("--token", help="Require a token on loopback too, where other users have accounts.")
     ] = False,
+    https_cert: Annotated[
+        Path | None,
+        typer.Option(
+            "--https-cert", metavar="FILE", help="Speak HTTPS: the certificate chain, PEM.", show_default=False
+        ),
+    ] = None,
+    https_key: Annotated[
+        Path | None, typer.Option("--https-key", metavar="FILE", help="Its private key.", show_default=False)
+    ] = None,
     client_keys: ClientKeys = None,
     config: ConfigFile = None,
     set_: Settings = None,
@@ -65,12 +74,16 @@ def console(
 
     if connection is not None and (config is not None or set_):
         raise typer.BadParameter("-c and --set are for a STORE; a cluster has its own settings")
+    if (https_cert is None) != (https_key is None):
+        raise typer.BadParameter("--https-cert and --https-key go together")
     site = _store_site(store, config, set_) if connection is None else _cluster_site(connection, client_keys)
     access = access_for(
         listen, allow_changes=allow_changes, token=new_token() if token else None, host_names=tuple(host_name or ())
     )
     with client_warnings(), advice():
-        serve_until_stopped(ConsoleServer(site, access, address=listen, port=port), json=json, verbose=False)
+        certificate = None if https_cert is None or https_key is None else (https_cert, https_key)
+        server = ConsoleServer(site, access, address=listen, port=port, certificate=certificate)
+        serve_until_stopped(server, json=json, verbose=False)
 
 
 console = connects(console, unless="store")

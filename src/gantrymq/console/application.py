@@ -27,6 +27,7 @@ _STATIC_FILES = (
     *("console.css", "console.js", "icon.svg", "store.css", "store_map.js"),
     *("vendor/htmx.min.js", "vendor/uPlot.min.js", "vendor/uPlot.min.css"),
 )
+_FAILED = "The request failed"
 _TITLES = {
     400: "The request is not valid",
     403: "This is not allowed",
@@ -72,10 +73,9 @@ def error_page(request: Request, status: int, title: str, text: str, *, bare: bo
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    title = _TITLES.get(error.status_code, "The request failed")
-    text = (
-        "" if error.status_code in (404, 405) and error.detail in ("Not Found", "Method Not Allowed") else error.detail
-    )
+    is_plain = error.detail in ("Not Found", "Method Not Allowed")
+    title = "Not found" if error.status_code == 404 and not is_plain else _TITLES.get(error.status_code, _FAILED)
+    text = "" if is_plain else error.detail
     return await run_in_threadpool(error_page, request, error.status_code, title, text)
 
 

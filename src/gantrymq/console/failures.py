@@ -20,6 +20,7 @@ _REFUSALS = {
     ResponseCode.TOPIC_NOT_EXIST: (404, "There is no such topic", ""),
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: (404, "There is no such group", ""),
     ResponseCode.CONSUMER_NOT_ONLINE: (404, "No consumer of the group is connected", ""),
+    ResponseCode.INVALID_PARAMETER: (400, "The server does not accept this", ""),
     ResponseCode.SYSTEM_BUSY: (503, "The broker is busy", "Try again in a moment."),
 }
 

@@ -55,9 +55,9 @@ def _shown(value: object) -> object:
 def raw(value: object) -> Markup:
     """A value escaped, with control characters as they are: for fields of a form that come back.
 
-    A byte of a file name that is not UTF-8 becomes ``?``, because a page cannot have it.
+    A page cannot have a byte of a file name that is not UTF-8, which becomes ``?``, or U+0000, which is left out.
     """
-    return escape("" if value is None else str(value).encode("utf-8", "replace").decode())
+    return escape("" if value is None else str(value).encode("utf-8", "replace").decode().replace("\0", ""))
 
 
 def lines(text: str) -> Markup:

@@ -8,6 +8,7 @@ another user or machine     a token is needed unless the console listens on loop
 a form of another site      Origin and Sec-Fetch-Site are checked, and each form carries a token of this process
 script in a value           everything is escaped, and the Content-Security-Policy allows only scripts of the console
 framing, sniffing, leaking  ``frame-ancestors 'none'``, ``nosniff``, ``Referrer-Policy: same-origin``
+load, timing of answers     a read by a script, an image or a frame of another site is refused; a link is not
 ==========================  ========================================================================================
 """
 
@@ -144,6 +145,9 @@ class Guard:
         if request.method not in _SAFE_METHODS and not _is_same_origin(request):
             text = "Only the console's own forms may change something."
             return self._refuse(request, 403, "The request came from another site", text)
+        if _is_embedded_elsewhere(request):
+            text = "Another site may link to the console, and not load its pages in its own."
+            return self._refuse(request, 403, "The request came from another site", text)
         if self._access.token is None or request.url.path.startswith(STATIC) or request.url.path == LOGIN:
             return None
         given = request.query_params.get("token")
@@ -198,6 +202,13 @@ def _host_name(host: str) -> str | None:
     except ValueError:
         return None
     return parts.hostname
+
+
+def _is_embedded_elsewhere(request: Request) -> bool:
+    """Whether a script, an image or a frame of another site reads a page. A link of another site does not."""
+    headers = request.headers
+    is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest", "document") == "document"
+    return headers.get("sec-fetch-site") == "cross-site" and not is_link
 
 
 def _is_same_origin(request: Request) -> bool:

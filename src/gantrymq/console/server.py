@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -13,7 +15,7 @@ import uvicorn
 from gantrymq.console.application import console_app
 from gantrymq.console.security import Access
 from gantrymq.console.view import Site
-from gantrymq.errors import RemotingError
+from gantrymq.errors import ConfigError, RemotingError
 from gantrymq.model.host import is_loopback
 
 _STARTED_WITHIN_S = 30.0
@@ -33,11 +35,25 @@ class _Uvicorn(uvicorn.Server):
 class ConsoleServer:
     """The console of a site at an address. ``port`` 0 means a free one.
 
+    With ``certificate`` (the files of a certificate chain and its key, PEM) it speaks HTTPS. Raises ConfigError if they
+    cannot be used.
+
     Thread rule: the event loop's thread.
     """
 
-    def __init__(self, site: Site, access: Access, *, address: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self,
+        site: Site,
+        access: Access,
+        *,
+        address: str = "127.0.0.1",
+        port: int = 0,
+        certificate: tuple[Path, Path] | None = None,
+    ) -> None:
         self._site, self._access, self._address, self._port = site, access, address, port
+        self._certificate = certificate
+        if certificate is not None:
+            _require_usable(*certificate)
         self._server: _Uvicorn | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -45,7 +61,7 @@ class ConsoleServer:
     def url(self) -> str:
         """The console's address, without the token."""
         host = f"[{self._address}]" if ":" in self._address else self._address
-        return f"http://{host}:{self._port}/"
+        return f"{'https' if self._certificate else 'http'}://{host}:{self._port}/"
 
     async def start(self) -> None:
         """Return when it serves. Raises RemotingError if it cannot listen."""
@@ -55,6 +71,8 @@ class ConsoleServer:
             "log_config": None, "access_log": False, "lifespan": "off", "ws": "none", "server_header": False,
             "proxy_headers": False, "timeout_graceful_shutdown": _LEAVE_WITHIN_S,
         }  # fmt: skip
+        if self._certificate is not None:
+            settings["ssl_certfile"], settings["ssl_keyfile"] = map(str, self._certificate)
         self._server = _Uvicorn(uvicorn.Config(console_app(self._site, self._access), **settings))
         self._task = asyncio.create_task(self._server.serve(sockets=[listening]))
         async with asyncio.timeout(_STARTED_WITHIN_S):
@@ -92,6 +110,19 @@ class ConsoleServer:
             reason = error.strerror or error
             raise RemotingError(f"{self._address}:{self._port}: cannot listen: {reason}") from error
         return listening
+
+
+def _require_usable(certificate: Path, key: Path) -> None:
+    """Raises ConfigError if a certificate and its key cannot be used."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=_no_password)
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError("https-cert", f"{certificate}, {key}", reason) from None
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted; give one that is not")
 
 
 def access_for(address: str, *, allow_changes: bool = False, token: str | None = None, **more: Any) -> Access:

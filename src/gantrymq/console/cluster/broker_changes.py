@@ -52,6 +52,8 @@ class BrokerChangePages:
     def change_setting(self, view: View) -> Response:
         """POST: change a setting, unless it differs from what the form showed. It is read back."""
         key, value, seen = view.text("key"), view.text("value"), "".join(view.texts("seen")[-1:])
+        if any(end in value for end in "\r\n"):
+            raise HTTPException(400, "value: it has a line end")
         with self._source.session(view) as session:
             broker = _broker(view, session)
             before = session.admin.broker_config(broker.address).get(key)

@@ -149,6 +149,8 @@ class DeadLetterPages:
     def resend(self, view: View) -> Response:
         """POST: send letters again, to the group's retry topic, or to the topic that they came from."""
         group, letters, to = view.text("group"), _letters(view), view.text("to", "group")
+        if to not in ("group", "topic"):
+            raise HTTPException(400, f"to: {to!r} is neither group nor topic")
         asked_ms = view.number("asked_ms", 0)
         with self._source.session(view) as session, self._sending:
             meanwhile = [one for one in letters if (self._sent.time_ms(group, one.text) or 0) > asked_ms]

@@ -16,6 +16,7 @@ from gantrymq.client.requests.routes import TopicRoute
 from gantrymq.console.body_view import VIEWS, body_view
 from gantrymq.console.cluster.browse import Found, newest, row_of
 from gantrymq.console.cluster.source import ClusterSession, ClusterSource
+from gantrymq.console.failures import failure_text
 from gantrymq.console.names import NORMAL, kind_of
 from gantrymq.console.rendering import url
 from gantrymq.console.view import View, get
@@ -65,7 +66,7 @@ class MessagePages:
                 try:
                     found = _search(view, session, by)
                 except (MQClientError, MQBrokerError) as error:
-                    problem = str(error) if isinstance(error, MQClientError) else None
+                    problem = failure_text(error) if isinstance(error, MQClientError) else None
                     if problem is None:
                         raise
             return view.page(
@@ -114,7 +115,7 @@ class MessagePages:
                 try:
                     records = _records(session, trace_topic, msg_id)
                 except (MQClientError, MQBrokerError) as error:
-                    problem = str(error)
+                    problem = failure_text(error)
                 if view.text("topic"):
                     tracks = _tracks(session, message_of(view, session))
             return view.page(
