@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from console.demo_cluster import DemoCluster, demo_cluster
 from console.pages import crawl, form_of, rows_of, shown
+from gantrymq import Message, Producer, ReceivedMessage, SimpleConsumer
 from gantrymq.client.admin.admin_client import AdminClient
 from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.client.settings import ClientConfig
@@ -77,6 +79,9 @@ def test_the_real_cluster_is_changed(page: httpx.Client, demo: DemoCluster) -> N
     change = form_of(page.get("/topics/life"), "/topics/change")
     changed = page.post("/topics/change", data={**change, "read": "5", "write": "3", "perm": "4"})
     assert "life was changed at broker-a." in shown(page.get(changed.headers["location"]))
+    message = {"body": "by hand", "tag": "t"}
+    sent = page.post("/send", data={**form_of(page.get("/send?topic=audit-log"), "/send"), **message})
+    assert "is stored in queue 0 at broker-a." in shown(page.get(sent.headers["location"]))
     delete = form_of(page.get("/delete-topic?topic=life"), "/topics/delete")
     assert page.post("/topics/delete", data={**delete, "again": "life"}).status_code == 303
     for to, offset in (("earliest", ""), ("offset", "3"), ("latest", "")):
@@ -91,3 +96,42 @@ def test_the_real_cluster_is_changed(page: httpx.Client, demo: DemoCluster) -> N
     asked = page.get("/resend", params={"group": "mailer", "letter": letters[:1]})
     sent = page.post("/resend", data={**form_of(asked, "/resend"), "to": "topic"})
     assert "1 of 1 dead letters were resent." in shown(page.get(sent.headers["location"]))
+
+
+def test_groups_and_settings_of_the_real_cluster_are_changed(page: httpx.Client, demo: DemoCluster) -> None:
+    form = form_of(page.get("/groups"), "/groups/create")
+    made = page.post("/groups/create", data={**form, "group": "crew", "retries": "3"})
+    assert "crew was created at broker-a." in shown(page.get(made.headers["location"]))
+    change = form_of(page.get("/groups/crew"), "/groups/change")
+    changed = page.post("/groups/change", data={**change, "retries": "5"})
+    assert "crew was changed at broker-a." in shown(page.get(changed.headers["location"]))
+    delete = form_of(page.get("/delete-group?group=crew"), "/groups/delete")
+    gone = page.post("/groups/delete", data={**delete, "again": "crew"})
+    assert "crew was deleted at broker-a." in shown(page.get(gone.headers["location"]))
+    setting = form_of(page.get("/broker-setting?broker=broker-a&key=fileReservedTime"), "/broker-setting")
+    done = page.post("/broker-setting", data={**setting, "value": "49"})
+    assert "fileReservedTime of broker-a is 49 now" in shown(page.get(done.headers["location"]))
+    for task in ("wipe", "add", "expired-logs", "expired-queues", "unused-topics"):
+        tasks = form_of(page.get("/broker-tasks?broker=broker-a"), "/broker-tasks")
+        done = page.post("/broker-tasks", data={**tasks, "task": task})
+        assert "broker-a" in shown(page.get(done.headers["location"])), task
+
+
+def test_messages_of_the_real_cluster_are_delivered_exported_and_popped(page: httpx.Client, demo: DemoCluster) -> None:
+    asked = page.get("/deliver", params={"topic": "orders", "id": demo.ids["order"], "group": "invoices"})
+    client = re.search(r'<option value="([^"]*)"', asked.text)
+    assert client
+    done = page.post("/deliver", data={**form_of(asked, "/deliver"), "client": html.unescape(client[1])})
+    assert "answered CR_SUCCESS after" in shown(page.get(done.headers["location"]))
+    assert '"body":"{\\"payment\\": 0}"' in page.get("/dlq-export/mailer").text
+    with AdminClient(demo.namesrv) as admin:
+        admin.create_topic("popped", read_queue_nums=1, write_queue_nums=1)
+    with Producer(demo.namesrv) as producer, SimpleConsumer(demo.namesrv, consumer_group="poppers") as consumer:
+        for number in range(3):
+            producer.send(Message("popped", b"%d" % number))
+        consumer.subscribe("popped")
+        got = list[ReceivedMessage]()
+        while len(got) < 3:
+            got += consumer.receive(invisible_ms=600_000)
+        consumer.ack(got[0])
+        assert ["poppers", "popped", "2"] in rows_of(page.get("/pending"))
