@@ -1,4 +1,4 @@
-"""The gRPC server: the table of calls, who sends them, and what happens to errors.
+"""The gRPC server: the table of calls, their senders, and what happens to errors.
 
     server = GrpcServer(brokers, clock, max_body_bytes=lambda: 4 << 20)
     await server.start("127.0.0.1", 8081)

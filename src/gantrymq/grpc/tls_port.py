@@ -3,7 +3,7 @@
 gRPC's own server speaks one of the two on a port. So this one accepts the connections, looks at the first byte, ends
 TLS where it is spoken, and passes the bytes on to the gRPC server, which listens on loopback without TLS. The
 certificate and its reload are those of the remoting servers. The gRPC server sees connections from loopback;
-:meth:`TlsPort.client_of` says who is behind one.
+:meth:`TlsPort.client_of` has the client of each.
 
 Thread rule: the event loop's thread.
 

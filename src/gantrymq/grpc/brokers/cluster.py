@@ -18,7 +18,7 @@ from uuid import uuid4
 from gantrymq.client.requests.calls import cluster_info, topic_route
 from gantrymq.client.requests.records import decode_records
 from gantrymq.errors import GantrymqError, MQBrokerError, RemotingConnectError, RemotingError
-from gantrymq.grpc.brokers.interface import FromBroker, TopicRoute
+from gantrymq.grpc.brokers.interface import FromBroker, TopicRoute, message_type_of
 from gantrymq.grpc.protocol.caller import Caller
 from gantrymq.grpc.protocol.codes import Code
 from gantrymq.grpc.protocol.status import CallError, refused
@@ -152,7 +152,7 @@ class _Producers:
         assert caller is not None, "a link has had a heartbeat"
         try:
             config = await self._brokers.topic(caller, topic)
-            if config is None or config.attributes.get("message.type") not in _TRANSACTIONAL:
+            if message_type_of(config) not in _TRANSACTIONAL:
                 return
             route = await self._brokers.route(caller, topic)
             body = HeartbeatData(client_id=self._client_id)

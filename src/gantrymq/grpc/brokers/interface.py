@@ -20,6 +20,8 @@ from gantrymq.remoting.bodies.route import BrokerData, QueueData
 from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.command import RemotingCommand
 
+MESSAGE_TYPE_ATTRIBUTE = "message.type"
+
 # Called with a request of a broker to a client. Returns the response, or None for a one-way request.
 FromBroker = Callable[[RemotingCommand], Awaitable[RemotingCommand | None]]
 
@@ -86,3 +88,8 @@ async def ask(
 ) -> RemotingCommand:
     """Send a request to a broker, and wait for its response."""
     return await brokers.begin(caller, broker_name, command, timeout_ms).response
+
+
+def message_type_of(topic: TopicConfig | None) -> str:
+    """The name of the type of messages that a topic takes; UNSPECIFIED without a topic."""
+    return "UNSPECIFIED" if topic is None else topic.attributes.get(MESSAGE_TYPE_ATTRIBUTE, "NORMAL")

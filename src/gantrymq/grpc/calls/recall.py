@@ -9,8 +9,7 @@ from typing import Any
 
 from gantrymq.format.recall_handle import decode_recall_handle
 from gantrymq.grpc import limits
-from gantrymq.grpc.brokers.interface import Brokers, ask
-from gantrymq.grpc.calls.route import message_type_of
+from gantrymq.grpc.brokers.interface import Brokers, ask, message_type_of
 from gantrymq.grpc.protocol.caller import Caller
 from gantrymq.grpc.protocol.codes import Code, MessageType
 from gantrymq.grpc.protocol.messages import RecallMessageResponse

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gantrymq.grpc.brokers.interface import Brokers, TopicRoute
+from gantrymq.grpc.brokers.interface import Brokers, TopicRoute, message_type_of
 from gantrymq.grpc.protocol.caller import Caller
 from gantrymq.grpc.protocol.codes import AddressScheme, Code, MessageType, Permission
 from gantrymq.grpc.protocol.messages import (
@@ -25,15 +25,8 @@ from gantrymq.grpc.protocol.messages import (
 from gantrymq.grpc.protocol.status import CallError, status
 from gantrymq.grpc.protocol.validation import require_group, require_topic
 from gantrymq.remoting.bodies.route import MASTER_ID, QueueData
-from gantrymq.remoting.bodies.topic import TopicConfig
 
-MESSAGE_TYPE_ATTRIBUTE = "message.type"
 _MIXED = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
-
-
-def message_type_of(topic: TopicConfig | None) -> str:
-    """The name of the type of messages that a topic takes."""
-    return "UNSPECIFIED" if topic is None else topic.attributes.get(MESSAGE_TYPE_ATTRIBUTE, "NORMAL")
 
 
 async def find_route(brokers: Brokers, caller: Caller, topic: str) -> TopicRoute:

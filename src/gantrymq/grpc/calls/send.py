@@ -12,11 +12,12 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, NamedTuple
 
+from gantrymq.client.namespace import DLQ_PREFIX, RETRY_PREFIX
 from gantrymq.clock import Clock
 from gantrymq.format.properties import encode_properties
 from gantrymq.grpc import limits
-from gantrymq.grpc.brokers.interface import Brokers, TopicRoute, ask
-from gantrymq.grpc.calls.route import find_route, message_type_of
+from gantrymq.grpc.brokers.interface import Brokers, TopicRoute, ask, message_type_of
+from gantrymq.grpc.calls.route import find_route
 from gantrymq.grpc.calls.transactions import Transactions
 from gantrymq.grpc.protocol.caller import Caller
 from gantrymq.grpc.protocol.codes import Code, Encoding, MessageType
@@ -41,7 +42,6 @@ from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2, SendMessa
 from gantrymq.remoting.message_batch import BatchedMessage, encode_batch
 
 _AUTO_CREATE_TOPIC, _DEFAULT_QUEUES = "TBW102", 4
-_RETRY_PREFIX, _DLQ_PREFIX = "%RETRY%", "%DLQ%"
 _MIXED = "MIXED"
 # Stored, but not as safely as the broker was told to.
 _PERSISTENCE = {
@@ -96,7 +96,7 @@ class SendMessage:
         return self._answer(caller, topic, queue, prepared, response)
 
     async def _check_type(self, caller: Caller, topic: str, properties: dict[str, str]) -> None:
-        if topic.startswith((_RETRY_PREFIX, _DLQ_PREFIX)):
+        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             return
         expected = message_type_of(await self._brokers.topic(caller, topic))
         actual = message_type(properties).name

@@ -1,1 +1,1 @@
-"""The clients of a proxy: who is connected, with which settings, and which of their messages are renewed."""
+"""The clients of a proxy: their settings, streams and memberships, and the renewal of their messages."""

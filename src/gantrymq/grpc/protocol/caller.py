@@ -1,4 +1,4 @@
-"""Who sends a call: what its metadata says, and what the server knows of the connection.
+"""The sender of a call: what its metadata says, and what the server knows of the connection.
 
 Source: ContextInitPipeline, HeaderInterceptor, GrpcConstants.
 """
