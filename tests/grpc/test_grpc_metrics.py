@@ -6,10 +6,10 @@ import socket
 import urllib.request
 
 import pytest
-from gantrymq.client.loop_thread import LoopThread
 from grpc_client import GrpcClient, message
 from prometheus_client.parser import text_string_to_metric_families
 
+from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.config.proxy_settings import ProxyConfig
 from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.embedded.proxy import Proxy
