@@ -36,6 +36,8 @@ STORE = MessageStoreConfig(
     max_index_num=4000,
 )
 TIMEOUT_MS = 60_000
+# On a busy machine a send may wait for longer than the 200 ms after which a broker refuses it.
+PATIENT = {"wait_time_in_send_queue_ms": TIMEOUT_MS, "os_page_cache_busy_timeout_ms": TIMEOUT_MS}
 StartBroker = Callable[..., Awaitable["BrokerCase"]]
 StartNamesrv = Callable[..., Awaitable[NamesrvServer]]
 
@@ -50,7 +52,7 @@ class BrokerCase:
         self, path: Path, *, clock: Clock | None = None, fs: FileSystem | None = None, **settings: Any
     ) -> None:
         of_broker = {name: settings.pop(name) for name in list(settings) if hasattr(BrokerConfig, name)}
-        config = LiveConfig(BrokerConfig(**{"listen_port": 0, **of_broker}), replace(STORE, **settings))
+        config = LiveConfig(BrokerConfig(**{"listen_port": 0, **PATIENT, **of_broker}), replace(STORE, **settings))
         self.server = BrokerServer(path, config, clock=clock, fs=fs)
         self._clients: list[RemotingClient] = []
         self.client = self.another_client()

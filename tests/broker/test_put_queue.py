@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from broker_cases import BrokerCase, messages_of
+from broker_cases import BrokerCase, StartBroker, messages_of
 
 from gantrymq.broker.appends import put_queue
 from gantrymq.broker.appends.put_queue import _LARGE_BYTES
@@ -155,7 +155,10 @@ async def test_where_memory_cannot_be_brought_in_the_append_decides(broker: Brok
 
 
 @pytest.mark.asyncio
-async def test_what_waits_too_long_for_memory_is_refused(broker: BrokerCase, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_waits_too_long_for_memory_is_refused(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await start_broker(wait_time_in_send_queue_ms=200)
     gate, told = Gate(broker, monkeypatch), list[tuple[int, int]]()
     put(broker, 1, LARGE, told)
     put(broker, 1, b"behind it", told)

@@ -21,13 +21,12 @@ from tests.broker.broker_cases import BrokerCase, StartBroker, messages_of
 pytestmark = pytest.mark.asyncio
 
 SQL = {"expression_type": "SQL92"}
-PATIENT = {"wait_time_in_send_queue_ms": 60_000}  # on a busy machine, while a thread imports Lark
 SUSPEND = int(PullSysFlag.SUSPEND)
 
 
 @pytest_asyncio.fixture
 async def broker(start_broker: StartBroker) -> BrokerCase:
-    return await start_broker(enable_property_filter=True, **PATIENT)
+    return await start_broker(enable_property_filter=True)
 
 
 def bodies(response: RemotingCommand) -> list[bytes]:
@@ -170,7 +169,7 @@ async def test_filters_are_kept_as_rocketmq_keeps_them(tmp_path: Path, start_bro
 async def test_a_retry_topic_is_filtered_by_the_topic_that_its_messages_came_from(
     start_broker: StartBroker, supported: bool
 ) -> None:
-    broker = await start_broker(enable_property_filter=True, filter_support_retry=supported, **PATIENT)
+    broker = await start_broker(enable_property_filter=True, filter_support_retry=supported)
     await send_all(broker, ["1"])
     await subscribe(broker, "a > 5")
     for value in ("1", "7"):

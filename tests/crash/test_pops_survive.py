@@ -45,6 +45,7 @@ BROKER = BrokerConfig(
     default_topic_queue_nums=1,
     revive_interval_ms=NEVER_MS,
     wait_time_in_send_queue_ms=TIMEOUT_MS,
+    os_page_cache_busy_timeout_ms=TIMEOUT_MS,
     flush_consumer_offset_interval_ms=2,  # what is committed is soon in its file
 )
 INVISIBLE_MS, LIVES = 20_000, 3

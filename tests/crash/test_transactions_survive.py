@@ -44,6 +44,8 @@ NEVER_MS = 1 << 40
 BROKER = BrokerConfig(
     listen_port=0,
     transaction_check_interval_ms=NEVER_MS,
+    wait_time_in_send_queue_ms=NEVER_MS,
+    os_page_cache_busy_timeout_ms=NEVER_MS,
     default_topic_queue_nums=1,
     flush_consumer_offset_interval_ms=2,  # what a check commits is soon in its file
 )

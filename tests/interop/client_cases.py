@@ -18,6 +18,7 @@ RECORDED = Path(__file__).with_name("java_client_facts.json")
 SETTINGS: dict[str, Setting] = {
     "messageDelayLevel": "1s 2s " + " ".join(["1s"] * 16),
     "waitTimeMillsInSendQueue": 10_000,
+    "osPageCacheBusyTimeOutMills": 60_000,
     "timerWheelEnable": True,
 }
 PLAY_SECONDS = 600

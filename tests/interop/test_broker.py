@@ -27,8 +27,8 @@ async def aside(call: Any, *arguments: Any, **options: Any) -> Any:
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "rocketmq"])
 def test_what_the_real_producer_sends_the_real_consumer_gets(tmp_path: Path, binary: bool) -> None:
     async def run(cluster: JavaCluster) -> None:
-        broker = LiveConfig(BrokerConfig(listen_port=0, namesrv_addr=cluster.namesrv), STORE)
-        server = BrokerServer(tmp_path / "store", broker)
+        broker = BrokerConfig(listen_port=0, namesrv_addr=cluster.namesrv, wait_time_in_send_queue_ms=60_000)
+        server = BrokerServer(tmp_path / "store", LiveConfig(broker, STORE))
         await server.start()
         try:
             single = [{"topic": "T", "body": f"one {i}", "tags": "a", "keys": f"k{i}"} for i in range(20)]
