@@ -29,7 +29,7 @@ from gantrymq.store.message_store import MessageStore
 from store_cases import ROOT
 
 CountUp = Callable[[str, int], None]
-TRIED = 5 if TIMES == 1 else 1 << 20
+TRIED = 3 if TIMES == 1 else 1 << 20
 SYNCS = ("sync", "sync_directory")
 TAKES_SPACE = ("open", "write_at", "reserve", "resize", "make_directory", "rename", "sync")
 HOUR_MS = 3_600_000

@@ -27,7 +27,7 @@ def live(machine: Machine) -> str:
     return end
 
 
-@pytest.mark.parametrize("run", range(12 * TIMES))
+@pytest.mark.parametrize("run", range(8 * TIMES))
 def test_lives_that_end_in_any_way(run: int, rng: random.Random, count_up: CountUp) -> None:
     machine = Machine.draw(rng)
     for _ in range(5):

@@ -24,7 +24,7 @@ from gantrymq.tools.salvage import salvage_store
 from store_cases import GEOMETRY_KEYS, ROOT, SMALL, await_dispatch, content, files_of, open_store
 
 CountUp = Callable[[str, int], None]
-TRIED = 6 if TIMES == 1 else 1 << 20
+TRIED = 4 if TIMES == 1 else 1 << 20
 OUT = Path("/salvaged")
 
 

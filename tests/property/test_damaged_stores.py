@@ -100,7 +100,7 @@ damages = st.builds(
 )
 
 
-@settings(max_examples=250)
+@settings(max_examples=120)
 @given(st.sampled_from(ENDS), st.lists(damages, min_size=1, max_size=3))
 def test_what_opens_is_right(end: str, harm: list[Damage]) -> None:
     original = whole(end)
@@ -168,7 +168,7 @@ def check_messages(store: MessageStore, original: Whole, touched: list[tuple[Pat
             assert delivered.get(offset) == queue, f"{offset} is in the log, but in no queue"
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.sampled_from(ENDS), st.lists(damages, min_size=1, max_size=2))
 def test_what_was_recovered_once_stays(end: str, harm: list[Damage]) -> None:
     original = whole(end)

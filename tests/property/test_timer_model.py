@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,9 +32,21 @@ def slot_ms(deliver_ms: int) -> int:
     return (deliver_ms - 1) // SECOND_MS * SECOND_MS
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8)
 @given(STEPS)
 def test_every_message_is_delivered_in_its_second(steps: list[tuple[str, int]]) -> None:
+    deliver(steps)
+
+
+@pytest.mark.slow
+@settings(max_examples=200)
+@given(STEPS)
+def test_every_message_of_many_runs_is_delivered_in_its_second(steps: list[tuple[str, int]]) -> None:
+    deliver(steps)
+
+
+def deliver(steps: list[tuple[str, int]]) -> None:
+    """Take the steps, then wait until all timers are due."""
     case, due = TimerCase(config=CONFIG), {}
     recalled: set[int] = set()
     killed = False
