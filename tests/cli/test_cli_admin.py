@@ -335,6 +335,12 @@ def test_a_message_is_sent_and_clients_are_listed(admin: Admin, broker: Embedded
     assert (line["queueId"], line["queueOffset"], line["status"]) == (1, 0, "SEND_OK")
     [found] = of(admin("message", "by-key", "sends", "k1", "--json"))
     assert (found["body"], found["properties"]["TAGS"]) == ("hello", "T")
+    [again] = of(admin("message", "resend", "sends", line["msgId"], "--json"))
+    assert (again["msgId"], again["status"]) == (line["msgId"], "SEND_OK")
+    [_, copy] = of(admin("message", "by-key", "sends", "k1", "--json"))
+    assert (copy["msgId"], copy["body"], copy["properties"]["TAGS"]) == (again["newMsgId"], "hello", "T")
+    assert copy["msgId"] != line["msgId"]
+    refused(admin("message", "resend", "sends", "0" * 32), 3, "no message")
     with Producer(broker.namesrv, producer_group="listed") as producer:
         producer.send(Message("sends", b"x"))
         deadline = time.monotonic() + 10
@@ -343,7 +349,7 @@ def test_a_message_is_sent_and_clients_are_listed(admin: Admin, broker: Embedded
         assert [(one["group"], one["language"]) for one in lines] == [("listed", "PYTHON")]
         [one] = of(admin("connection", "producers", "listed", "-t", "sends", "--json"))
         assert one["version"] == "V5_5_0"
-    refused(admin("connection", "producers", "nobody", "-t", "sends"), 3, "nobody")
+    refused(admin("connection", "producers", "nobody", "-t", "sends"), 3, "nobody", "producer list")
 
 
 def test_the_files_that_mqadmin_exports(admin: Admin, sent: list[Any], tmp_path: Path) -> None:

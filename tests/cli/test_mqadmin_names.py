@@ -37,7 +37,7 @@ def whole_call(name: str) -> list[str]:
     """A call with every option that is supported."""
     words = [name]
     for letter, target, has_value in options_of(name):
-        if letter and target != "!":
+        if letter and not target.startswith("!") and target != "resend":
             words += [f"-{letter}", VALUES.get((name, letter), "1")] if has_value else [f"-{letter}"]
     return words
 
@@ -107,6 +107,8 @@ def test_all_names_of_mqadmin_are_there() -> None:
             "updateTopic -b a:1 -t t -r 1 -w 1 -u true",
             "topic create --broker=a:1 --read-queues=1 --write-queues=1 --perm=6 --no-order --unit t",
         ),
+        ("queryMsgById -t t -i 1,2 -s true", "message resend t 1 2"),
+        ("queryMsgById -t t -i 1 -s false", "message by-id --tracks t 1"),
         ("queryMsgById -t t -i 1 -g g -d c", "message deliver t 1 --group=g --client=c"),
         ("sendMessage -t t -p -x", "message send -- t -x"),
         ("wipeWritePerm -b broker-a", "broker write-perm wipe broker-a"),
@@ -166,7 +168,13 @@ def test_calls_do_the_same_as_those_of_admin(gantrymq: Run, broker: EmbeddedBrok
         outcome = gantrymq("mqadmin", *refused)
         assert (outcome.code, outcome.err.count("\n")) == (3, 1)
     assert "topicStatus" in gantrymq("mqadmin").text
-    assert "--read-queues" in gantrymq("mqadmin", "help", "updateTopic").text
+    for words in (("help", "updateTopic"), ("updateTopic", "-h"), ("updateTopic", "--help")):
+        assert "--read-queues" in gantrymq("mqadmin", *words).text
+    assert "mqadmin topicList -n" in gantrymq("mqadmin", "--help").text
+    for refused in (("printMsg", "-t", "x", "-l", "y"), ("rocksDBConfigToJson", *where, "-p", "x")):
+        outcome = gantrymq("mqadmin", *refused)
+        assert (outcome.code, outcome.err.count("\n")) == (3, 1)
+        assert "gantrymq does not" in outcome.err
 
 
 def test_parts_of_rocketmqs_broker_that_ours_lacks(gantrymq: Run, broker: EmbeddedBroker) -> None:

@@ -57,8 +57,8 @@ def application(arguments: Sequence[str]) -> typer.Typer:
     if first == "mqadmin" or in_store == _IN_STORE:
         from gantrymq.cli.admin.mqadmin import mqadmin
 
-        # Its options are mqadmin's, -h among them.
-        raw = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]}
+        # Its options are mqadmin's, -h and --help among them.
+        raw = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
         app.command(context_settings=raw)(mqadmin)
     return app
 

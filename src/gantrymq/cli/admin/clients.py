@@ -237,6 +237,18 @@ def connection_producers(
 
         gantrymq admin connection producers shop -t orders
     """
-    found = session.admin.producer_connection(group, topic).connection_set
+    from gantrymq.errors import MQBrokerError, MQClientError, NoRouteError
+
+    try:
+        found = session.admin.producer_connection(group, topic).connection_set
+    except NoRouteError:
+        raise
+    except (MQBrokerError, MQClientError) as error:
+        if "not exist" not in str(error) and "Not found" not in str(error):
+            raise
+        raise MQClientError(
+            f"no producer of group {group} is connected that sends to {topic};"
+            " `gantrymq admin producer list` shows the producers"
+        ) from error
     rows = [{"group": group, **_client_fields(one)} for one in sorted(found, key=lambda one: one.client_id or "")]
     session.rows(rows, {"clientId": "client", "address": "address", "language": "language", "version": "version"})

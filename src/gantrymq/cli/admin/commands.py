@@ -60,6 +60,7 @@ COMMANDS = {
     "message print": ("messages", "print_messages"),
     "message units": ("messages", "units"),
     "message send": ("sending", "send"),
+    "message resend": ("sending", "resend"),
     "message deliver": ("sending", "deliver"),
     "message probe": ("sending", "probe"),
     "producer list": ("clients", "producer_list"),

@@ -37,7 +37,7 @@ class Subcommand(NamedTuple):
     ``@--x``         a time
     ``.``            of no effect, because the output has it anyway
     ``~``            of no effect, with a warning
-    ``!``            refused
+    ``!why``         refused, with the reason of ``_WHY``
     ===============  ================================================================
     """
 
@@ -84,7 +84,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "brokerStatus": Subcommand("broker status", _WHERE, "b c"),
     "queryMsgById": Subcommand(
         "message by-id --tracks",
-        "t/topic=:1 i/msgId=:*2 g/consumerGroup=:--group d/clientId=:--client s/sendMessage=:! u/unitName=:~"
+        "t/topic=:1 i/msgId=:*2 g/consumerGroup=:--group d/clientId=:--client s/sendMessage=:resend u/unitName=:~"
         " f/bodyFormat=:. c/cluster=:~",
     ),
     "queryMsgByKey": Subcommand(
@@ -99,7 +99,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     ),
     "queryMsgByOffset": Subcommand(
         "message by-offset --tracks",
-        "t/topic=:1 b/brokerName=:--broker i/queueId=:2 o/offset=:3 f/bodyFormat=:. r/routeTopic=:!",
+        "t/topic=:1 b/brokerName=:--broker i/queueId=:2 o/offset=:3 f/bodyFormat=:. r/routeTopic=:!lmq",
     ),
     "queryMsgTraceById": Subcommand(
         "message trace",
@@ -108,7 +108,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "printMsg": Subcommand(
         "message print",
         "t/topic=:1 s/subExpression=:--tag b/beginTimestamp=:@--begin e/endTimestamp=:@--end c/charsetName=:."
-        " d/printBody=:. l/lmqParentTopic=:!",
+        " d/printBody=:. l/lmqParentTopic=:!lmq",
     ),
     "printMsgByQueue": Subcommand(
         "message print",
@@ -213,7 +213,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     ),
     "rocksDBConfigToJson": Subcommand(
         "broker rocksdb export",
-        "b/brokerAddr=:--broker c/cluster=:--cluster t/configType=:kinds p/configPath=:! e/exportFile=:!"
+        "b/brokerAddr=:--broker c/cluster=:--cluster t/configType=:kinds p/configPath=:!files e/exportFile=:!files"
         " j/jsonEnable=:~",
         "b c",
     ),
@@ -233,6 +233,10 @@ SUBCOMMANDS: dict[str, Subcommand] = {
 _CONTROLLER = "a controller of RocketMQ, which gantrymq does not have: use RocketMQ's mqadmin"
 _CONTAINER = "a container of brokers, which gantrymq does not have: start each broker as a process of its own"
 _STATIC = "static topics, which map their queues to several brokers: use RocketMQ's mqadmin at RocketMQ's brokers"
+_WHY = {
+    "lmq": "is for light queues (LMQ), which gantrymq does not read: use RocketMQ's mqadmin",
+    "files": "reads files of RocksDB on this machine, which gantrymq does not: ask the broker with -b or -c",
+}
 UNSUPPORTED = {
     **dict.fromkeys(("addBroker", "removeBroker"), _CONTAINER),
     **dict.fromkeys(("getSyncStateSet", "getControllerMetaData", "getControllerConfig"), _CONTROLLER),
@@ -259,6 +263,9 @@ def mqadmin(context: typer.Context) -> None:
     """
     from typer.main import get_command
 
+    if context.args[:1] == ["--help"]:
+        typer.echo(context.get_help())
+        return
     if not context.args:
         _print_names()
         return
@@ -308,7 +315,10 @@ def _print_letters(name: str, row: Subcommand, options: Sequence[_Option]) -> No
     from gantrymq.cli.terminal import print_line
 
     print_line(f"mqadmin {name}: gantrymq admin {row.words}")
-    meanings = {".": "(no effect: it is shown anyway)", "~": "(no effect)", "!": "(not supported)"}
+    meanings = {
+        ".": "(no effect: it is shown anyway)", "~": "(no effect)", "kinds": "--kind", "method": "get, put or delete",
+        "resend": "message resend", **{f"!{why}": f"(refused: it {text})" for why, text in _WHY.items()},
+    }  # fmt: skip
     for one in options:
         target = one.target.lstrip("*?@")
         meaning = meanings.get(target, f"argument {target}" if target.isdigit() else target)
@@ -370,8 +380,8 @@ def _words(name: str, options: Sequence[_Option], given: Mapping[str, str]) -> l
         value = given.get(option.letter, option.default or "")
         target, many = option.target.removeprefix("*"), option.target.startswith("*")
         values = [one.strip() for one in value.split(",")] if many else [value]
-        if target == "!":
-            raise MQClientError(f"{name} -{option.letter} is not supported")
+        if target.startswith("!"):
+            raise MQClientError(f"{name} -{option.letter} {_WHY[target[1:]]}")
         if target in (".", "~"):
             if target == "~" and option.letter in given:
                 warn(f"{name} -{option.letter} has no effect")
@@ -414,6 +424,8 @@ def _by_message_id(words: str) -> Callable[[Mapping[str, str]], list[str]]:
             return ["message", "deliver", given["t"], given["i"], f"--group={given['g']}", f"--client={given['d']}"]
         name = "queryMsgById" if "by-id" in words else "queryMsgByUniqueKey"
         rest = {letter: value for letter, value in given.items() if letter not in ("g", "d")}
+        if name == "queryMsgById" and rest.pop("s", "").lower() == "true":
+            return ["message", "resend", *_words(name, _options(SUBCOMMANDS[name]), rest)]
         return [*words.split(" "), *_words(name, _options(SUBCOMMANDS[name]), rest)]
 
     return rewritten

@@ -1,4 +1,4 @@
-"""Messages that the command itself sends or delivers: ``message send|deliver|probe``."""
+"""Messages that the command itself sends or delivers: ``message send|resend|deliver|probe``."""
 
 from __future__ import annotations
 
@@ -55,6 +55,40 @@ def send(
     }  # fmt: skip
     columns = {"brokerName": "broker", "queueId": ">queue", "queueOffset": ">offset", "status": "status", "msgId": "id"}
     session.rows([row], columns)
+
+
+@admin_command
+def resend(
+    session: Session,
+    topic: Topic,
+    msg_ids: Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of messages.", show_default=False)],
+) -> None:
+    """Send messages of a topic again: every group of the topic consumes them once more.
+
+    The copies have new ids. Letters of a DLQ are sent again by `dlq resend`.
+
+    Examples of use:
+
+        gantrymq admin message resend orders 7F00000100002A9F0000000000000000
+    """
+    from gantrymq.client.admin.dead_letters import copy_to_send
+    from gantrymq.client.producer.producer import Producer
+
+    copies = {one: copy_to_send(session.admin.view_message(topic, one), topic) for one in msg_ids}
+    rows = []
+    with Producer(session.producer_config()) as producer:
+        for msg_id, message in copies.items():
+            result = producer.send(message)
+            rows.append(
+                {"msgId": msg_id, "topic": topic, "brokerName": result.queue.broker_name,
+                 "queueId": result.queue.queue_id, "queueOffset": result.queue_offset, "status": result.status.name,
+                 "newMsgId": result.msg_id}
+            )  # fmt: skip
+    columns = {
+        "msgId": "message", "brokerName": "broker", "queueId": ">queue", "queueOffset": ">offset", "status": "status",
+        "newMsgId": "sent as",
+    }  # fmt: skip
+    session.rows(rows, columns)
 
 
 @admin_command
