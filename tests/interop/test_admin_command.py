@@ -5,6 +5,7 @@ that one makes is looked at with the other.
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from .test_mqadmin import members
 
 pytestmark = pytest.mark.slow
 
+POLICY = '{"type":"EXPONENTIAL","exponentialRetryPolicy":{"initial":1000,"max":9000,"multiplier":3}}'
 LINES = {
     "clusterList": "clusterList",
     "topicRoute": "topicRoute -t orders",
@@ -39,17 +41,39 @@ LINES = {
     "by id": "queryMsgById -t orders -i FIRST",
     "by offset": "queryMsgByOffset -t orders -b broker-a -i 1 -o 1",
     "status": "brokerStatus -b BROKER",
+    "timer files": "switchTimerEngine -b BROKER -e F",  # it changes a setting
+    "timer RocksDB": "switchTimerEngine -b BROKER -e R",
     "config": "getBrokerConfig -b BROKER",
     "producer": "producer -b BROKER",
     "producer connection": "producerConnection -g shop -t orders",
-    "stats": "statsAll -t orders",
     "group config": "getConsumerConfig -g audits",
+    "policy": "getConsumerConfig -g polished",
+    "unit": "topicRoute -t unit",
+    "by key with index": "queryMsgByKey -t orders -k key1",
+    "by tag": "queryMsgByKey -t orders -k TagA -p T",
+    "no tag": "queryMsgByKey -t orders -k TagZ -p T",
+    "units": "queryCq -t orders -q 0 -i 0 -c 2 -b BROKER -g watchers",
+    "tags": "printMsgByQueue -t orders -a broker-a -i 0 -f true",
+    "allocation": "allocateMQ -t orders -i a,b,c",
+    "consume stats": "brokerConsumeStats -b BROKER",
+    "state": "consumerStatus -g watchers",
+    "ha": "haStatus -b BROKER",
+    "cold": "getColdDataFlowCtrInfo -b BROKER",
+    "flush offset": "resetMasterFlushOffset -b BROKER -o 0",
+    "epoch": "getBrokerEpoch -b broker-a",
+    "configs": "exportConfigs -c DefaultCluster -f FOLDER",
+    "metrics": "exportMetrics -c DefaultCluster -f FOLDER",
+    "metadata": "exportMetadata -c DefaultCluster -f FOLDER",
+    "topics and groups": "topicList -c",
+    "stats": "statsAll -t orders",  # late: the counts are of the last minute
     "topicList": "topicList",  # the last: a query makes a topic for the retries of its own group
 }
 BEFORE = [
     "updateTopic -b BROKER -t orders -r 2 -w 2",
     "updateSubGroup -b BROKER -g audits -r 3 -q 2 -d true",
     "updateTopic -c DefaultCluster -t madeByJava -r 3 -w 5 -p 4 -a +message.type=FIFO",
+    "updateTopic -c DefaultCluster -t unit -r 1 -w 1 -u true -s true",
+    f"updateSubGroup -b BROKER -g polished -p {POLICY} -i 1 --attributes +priority.factor=50",
 ]
 
 
@@ -60,6 +84,8 @@ class Cluster(NamedTuple):
     printed: dict[str, str]
     mqadmin: Callable[[str], str]
     ours: Callable[..., list[dict[str, Any]]]
+    folder: Path  # mqadmin has exported its files to it
+    broker: str
 
 
 @pytest.fixture(scope="module", params=["the real cluster", "our broker"])
@@ -90,9 +116,10 @@ def cluster(request: pytest.FixtureRequest, java: None) -> Iterator[Cluster]:
         deadline = time.monotonic() + 60  # until the consumer has said how far it is
         while any(one["diff"] for one in ours("admin", "group", "progress", "watchers", "-t", "orders")):
             assert time.monotonic() < deadline
-        lines = [line.replace("FIRST", words["FIRST"]) for line in LINES.values()]
+        words = {"FIRST": words["FIRST"], "FOLDER": str(folder)}
+        lines = [re.sub("|".join(words), lambda word: words[word.group()], line) for line in LINES.values()]
         printed = dict(zip(LINES, mqadmin(*lines), strict=False))
-        yield Cluster(running.namesrv, printed, lambda line: mqadmin(line)[0], ours)
+        yield Cluster(running.namesrv, printed, lambda line: mqadmin(line)[0], ours, folder, broker)
 
 
 def table(printed: str, *, columns: int) -> list[list[str]]:
@@ -200,6 +227,200 @@ def test_messages(cluster: Cluster) -> None:
     said = fields(cluster.printed["by offset"], ":")
     [shown] = cluster.ours("admin", "message", "by-offset", "orders", "1", "1", "-b", "broker-a")
     assert said["OffsetID"] == shown["offsetMsgId"]
+
+
+def test_messages_by_tag_and_the_index(cluster: Cluster) -> None:
+    for printed, words in (
+        ("by key with index", ("by-key", "orders", "key1")),
+        ("by tag", ("by-key", "orders", "TagA", "--key-type", "T")),
+    ):
+        found = cluster.ours("admin", "message", *words)
+        assert table(cluster.printed[printed], columns=4) == texts(found, "msgId", "queueId", "queueOffset", "indexKey")
+    assert len(found) == 4
+    assert "#Message ID" not in cluster.printed["no tag"]
+    counted = re.findall(r"^Tag: (\S+) +Count: (\d+)", cluster.printed["tags"], re.M)
+    words = ("message", "print", "orders", "-q", "0", "-b", "broker-a", "--count-tags")
+    assert [list(one) for one in counted] == texts(cluster.ours("admin", *words), "tags", "count")
+    units = cluster.ours("admin", "message", "units", "orders", "0", "0", "--count", "2", "-g", "watchers")
+    printed = re.findall(
+        r"physicOffset=(\d+), physicSize=(\d+), tagsCode=(-?\d+).*eval=(\w+)", cluster.printed["units"]
+    )
+    assert [list(one) for one in printed] == [
+        [str(one[name]).lower() for name in ("phyOffset", "size", "tagsCode", "passesFilter")] for one in units
+    ]
+    assert f"max: {units[0]['maxOffset']}, min: {units[0]['minOffset']}" in cluster.printed["units"]
+    assert f'"subString":"{units[0]["subscription"]}"' in cluster.printed["units"]
+
+
+def test_a_group_and_a_topic_with_every_setting(cluster: Cluster) -> None:
+    said = fields(cluster.printed["policy"], "=")
+    [group] = cluster.ours("admin", "group", "config", "polished")
+    assert "initial=1000, max=9000, multiplier=3" in said["groupRetryPolicy"]
+    assert group["groupRetryPolicy"]["exponentialRetryPolicy"] == {"initial": 1000, "max": 9000, "multiplier": 3}
+    assert (said["brokerId"], said["attributes"]) == ("1", "{priority.factor=50}")
+    assert (group["groupBrokerId"], group["attributes"]) == (1, {"priority.factor": "50"})
+    words = ("-p", POLICY, "-i", "1", "--attributes", "+priority.factor=50")
+    [made] = cluster.ours("mqadmin", "updateSubGroup", "-b", "broker-a", "-g", "polishedByUs", *words)
+    assert {**made, "group": "", "created": ""} == {**group, "group": "", "created": ""}
+    [unit] = cluster.ours("admin", "topic", "route", "unit")
+    assert '"topicSysFlag":3' in cluster.printed["unit"]
+    assert unit["topicSysFlag"] == 3
+    words = ("-t", "unitByUs", "-r", "1", "-w", "1", "-u", "true", "-s", "true")
+    assert cluster.ours("mqadmin", "updateTopic", "-c", "DefaultCluster", *words)[0]["topicSysFlag"] == 3
+
+
+def test_a_brokers_groups_and_their_consumers(cluster: Cluster) -> None:
+    names = ("topic", "group", "brokerName", "queueId", "brokerOffset", "consumerOffset", "diff")
+    found = [one for one in cluster.ours("admin", "broker", "consume-stats", "-b", "broker-a") if one["lastTimestamp"]]
+    rows = table(cluster.printed["consume stats"], columns=7)
+    assert (
+        [row for row in rows if row[1] == "watchers"]
+        == [row for row in texts(found, *names) if row[1] == "watchers"]
+        != []
+    )
+    [state] = cluster.ours("admin", "group", "state", "watchers")
+    assert table(cluster.printed["state"], columns=3) == [["1", state["clientId"], state["version"]]]
+    assert ("Same subscription" in cluster.printed["state"]) == state["sameSubscription"] is True
+    assert ("Rebalance OK" in cluster.printed["state"]) == state["rebalanceOk"] is True
+    assert state["problems"] == []
+    progress = cluster.ours("admin", "group", "progress", "watchers", "-t", "orders")
+    said = fields(cluster.printed["progress"], ": ")
+    assert said["Consume Diff Total"] == str(sum(one["diff"] for one in progress))
+    assert said["Consume Inflight Total"] == str(sum(one["inflight"] for one in progress))
+    allocated = cluster.ours("admin", "topic", "allocate", "orders", "a,b,c")
+    shares = json.loads(cluster.printed["allocation"])["result"]
+    assert {one["client"]: [one["queueId"]] for one in allocated} == {
+        client: [queue["queueId"] for queue in queues] for client, queues in shares.items() if queues
+    }
+    rows = [line.split() for line in cluster.printed["topics and groups"].splitlines() if "orders" in line]
+    assert rows == texts(
+        [one for one in cluster.ours("admin", "topic", "list", "--detail") if one["topic"] == "orders"],
+        "cluster", "topic", "group",
+    )  # fmt: skip
+
+
+def test_parts_that_only_rocketmqs_broker_has(cluster: Cluster) -> None:
+    [ha] = cluster.ours("admin", "ha", "-b", "broker-a")
+    said = fields(cluster.printed["ha"], "\t")
+    assert (said["#MasterAddr"], said["#SlaveNum"], said["#InSyncSlaveNum"]) == (
+        ha["address"], str(ha["slaves"]), str(ha["inSyncSlaves"]),
+    )  # fmt: skip
+    [cold] = cluster.ours("admin", "broker", "cold-data", "get", "-b", "broker-a")
+    assert json.loads(cluster.printed["cold"].partition("\n")[2]) == cold["coldData"]
+    assert "success" in cluster.printed["flush offset"]
+    assert cluster.ours("admin", "broker", "flush-offset", "0", "-b", "broker-a")
+    assert "success" in cluster.printed["timer files"]
+    assert cluster.ours("admin", "broker", "timer-engine", "F", "-b", "broker-a")
+    for name, words in (("timer RocksDB", ("timer-engine", "R")), ("epoch", ("epoch",))):
+        [reason] = re.findall(r"DESC: (.*\S)", cluster.printed[name])
+        command = [sys.executable, "-m", "gantrymq", "admin", "broker", *words, "-b", "broker-a", "-n", cluster.namesrv]
+        ended = subprocess.run(command, capture_output=True, check=False, timeout=60, text=True)
+        assert ended.returncode == 3
+        assert reason in ended.stderr
+
+
+def test_exported_files(cluster: Cluster, tmp_path: Path) -> None:
+    for name in ("exportConfigs", "exportMetrics", "exportMetadata"):
+        cluster.ours("mqadmin", name, "-c", "DefaultCluster", "-f", str(tmp_path))
+    theirs, ours = (
+        [json.loads((folder / f"{name}.json").read_text()) for name in ("configs", "metrics", "metadata")]
+        for folder in (cluster.folder, tmp_path)
+    )
+    assert theirs[0] == ours[0]
+    assert _shape(theirs[1]) == _shape(ours[1])
+    for one in ("topicSize", "groupSize"):
+        quotas = [found[1]["evaluateReport"]["broker-a"]["runtimeQuota"][one] for found in (theirs, ours)]
+        assert quotas[0] <= quotas[1]  # other tests make some
+    for kind in ("topicConfigTable", "subscriptionGroupTable"):
+        assert theirs[2][kind].keys() <= ours[2][kind].keys()
+        for name, config in theirs[2][kind].items():
+            if name not in ("watchers", "TOOLS_CONSUMER"):
+                assert config.items() <= ours[2][kind][name].items(), name
+
+
+def _shape(value: Any) -> Any:
+    """The names of a JSON object, and the texts in it that do not move."""
+    if isinstance(value, dict):
+        return {name: _shape(one) for name, one in value.items()}
+    return value if isinstance(value, list) else None
+
+
+def test_reads_of_cold_data_lite_topics_and_rocksdb_at_the_real_broker(cluster: Cluster) -> None:
+    if "cgColdReadThreshold" not in cluster.printed["cold"]:
+        pytest.skip("our broker has none of these")
+    where = ("-b", "broker-a")
+    cluster.ours("mqadmin", "updateColdDataFlowCtrGroupConfig", *where, "-g", "watchers", "-v", "1000000")
+    said = cluster.mqadmin("getColdDataFlowCtrInfo -b BROKER")
+    assert json.loads(said.partition("\n")[2])["configTable"] == {"watchers": 1_000_000}
+    [cold] = cluster.ours("mqadmin", "getColdDataFlowCtrInfo", *where)
+    assert cold["coldData"]["configTable"] == {"watchers": 1_000_000}
+    cluster.ours("mqadmin", "removeColdDataFlowCtrGroupConfig", *where, "-g", "watchers")
+    assert cluster.ours("mqadmin", "getColdDataFlowCtrInfo", *where)[0]["coldData"]["configTable"] == {}
+    [mode] = cluster.ours("mqadmin", "setCommitLogReadAheadMode", *where, "-m", "1")
+    assert mode["done"] == "set commitlog readahead mode success, mode: 1"
+    cluster.ours("mqadmin", "setCommitLogReadAheadMode", *where, "-m", "0")
+    cluster.ours("mqadmin", "exportPopRecord", *where)
+    cluster.ours("mqadmin", "rocksDBConfigToJson", *where, "-t", "topics")
+    row = cluster.mqadmin("getBrokerLiteInfo -b BROKER").splitlines()[-1].split()
+    [lite] = cluster.ours("mqadmin", "getBrokerLiteInfo", *where)
+    names = ("address", "storeType", "maxLmqNum", "currentLmqNum", "liteSubscriptionCount", "orderInfoCount")
+    assert row[:6] == [str(lite[name]) for name in names]
+
+
+@pytest.fixture(scope="module")
+def guarded(java: None) -> Iterator[Callable[..., list[dict[str, Any]]]]:
+    """gantrymq as the administrator of a real cluster with users and policies, and ``mqadmin`` of it."""
+    package = "org.apache.rocketmq.auth"
+    auth = {
+        "authenticationEnabled": "true", "authorizationEnabled": "true",
+        "authenticationProvider": f"{package}.authentication.provider.DefaultAuthenticationProvider",
+        "authenticationMetadataProvider": f"{package}.authentication.provider.LocalAuthenticationMetadataProvider",
+        "authorizationProvider": f"{package}.authorization.provider.DefaultAuthorizationProvider",
+        "authorizationMetadataProvider": f"{package}.authorization.provider.LocalAuthorizationMetadataProvider",
+        "initAuthenticationUser": '{"username":"alice","password":"secret12"}',
+        "innerClientAuthenticationCredentials": '{"accessKey":"alice","secretKey":"secret12"}',
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="gantrymq-auth-") as folder:
+        home = Path(folder) / "home" / "conf"
+        home.mkdir(parents=True)
+        (home / "tools.yml").write_text("accessKey: alice\nsecretKey: secret12\n")
+        with JavaCluster(Path(folder) / "store", auth=auth) as running:
+
+            def ours(*words: str, code: int = 0) -> list[dict[str, Any]]:
+                command = [sys.executable, "-m", "gantrymq", "mqadmin", *words, "-n", running.namesrv, "--json"]
+                environment = {**os.environ, "ROCKETMQ_HOME": str(home.parent)}
+                ended = subprocess.run(command, capture_output=True, check=False, timeout=60, env=environment)
+                assert ended.returncode == code, ended.stderr.decode()
+                return [json.loads(line) for line in ended.stdout.splitlines()]
+
+            yield ours
+
+
+def test_users_and_policies_of_the_real_broker(guarded: Callable[..., list[dict[str, Any]]]) -> None:
+    where = ("-b", "broker-a")
+    assert [one["username"] for one in guarded("listUser", *where)] == ["alice"]
+    guarded("createUser", "-c", "DefaultCluster", "-u", "bob", "-p", "bobpass12", "-t", "Normal")
+    guarded("updateUser", *where, "-u", "bob", "-s", "disable")
+    [bob] = guarded("getUser", *where, "-u", "bob")
+    assert [bob[name] for name in ("username", "password", "userType", "userStatus")] == [
+        "bob", "bobpass12", "Normal", "disable",
+    ]  # fmt: skip
+    assert [one["username"] for one in guarded("listUser", *where, "-f", "bo")] == ["bob"]
+    guarded("getUser", *where, "-u", "carol", code=3)
+    policy = ("-s", "User:bob", "-a", "Pub,Sub", "-i", "192.168.0.0/16")
+    guarded("createAcl", *where, *policy, "-r", "Topic:orders,Group:*", "-d", "Allow")
+    found = {one["resource"]: one for one in guarded("getAcl", *where, "-s", "User:bob")}
+    assert found.keys() == {"Topic:orders", "Group:*"}
+    assert (found["Group:*"]["actions"], found["Group:*"]["sourceIps"]) == (["Pub", "Sub"], ["192.168.0.0/16"])
+    guarded("updateAcl", *where, "-s", "User:bob", "-r", "Topic:orders", "-a", "Sub", "-d", "Deny")
+    [one] = guarded("listAcl", *where, "-s", "bob", "-r", "orders")
+    assert (one["actions"], one["decision"]) == (["Sub"], "Deny")
+    assert [one["subject"] for one in guarded("copyUser", "-f", "broker-a", "-t", "broker-a", "-u", "bob")] == ["bob"]
+    assert guarded("copyAcl", "-f", "broker-a", "-t", "broker-a")
+    guarded("deleteAcl", *where, "-s", "User:bob", "-r", "Topic:orders")
+    assert [one["resource"] for one in guarded("listAcl", *where)] == ["Group:*"]
+    guarded("deleteUser", *where, "-u", "bob")
+    assert [one["username"] for one in guarded("listUser", *where)] == ["alice"]
 
 
 def test_a_trace(cluster: Cluster) -> None:

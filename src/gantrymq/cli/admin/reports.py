@@ -19,6 +19,7 @@ from gantrymq.cli.admin.transfer import is_own
 if TYPE_CHECKING:
     from gantrymq.client.admin.admin_client import AdminClient
     from gantrymq.remoting.bodies.broker import BrokerStatsData
+    from gantrymq.remoting.body import Body
 
 Folder = Annotated[
     Path | None,
@@ -177,29 +178,43 @@ def report_metadata(
         gantrymq admin report metadata export -c DefaultCluster
         gantrymq admin report metadata export -b broker-a --topics
     """
-    from msgspec import to_builtins
-
     both = topics == groups
-    table: dict[str, Any] = {}
     admin = session.admin
-    for target in session.masters(broker, cluster):
-        if both or topics:
-            known = table.setdefault("topicConfigTable", {})
-            for name, config in admin.topic_configs(target.address).items():
-                if _is_exported(name, target, everything=everything):
-                    fields = to_builtins(config)
-                    for queues in ("readQueueNums", "writeQueueNums"):
-                        fields[queues] += known.get(name, {}).get(queues, 0)
-                    known[name] = fields
-        if both or groups:
-            known = table.setdefault("subscriptionGroupTable", {})
-            for name, group in admin.subscription_groups(target.address).items():
-                if not is_own("group", name, target):
-                    fields = to_builtins(group)
-                    fields["retryQueueNums"] += known.get(name, {}).get("retryQueueNums", 0)
-                    known[name] = fields
+    table: dict[str, Any] = {"topicConfigTable": {}} if both or topics else {}
+    table |= {"subscriptionGroupTable": {}} if both or groups else {}
+    answers = session.each(
+        session.masters(broker, cluster),
+        lambda one: (
+            admin.topic_configs(one.address) if both or topics else {},
+            admin.subscription_groups(one.address) if both or groups else {},
+        ),
+    )
+    for target, (its_topics, its_groups) in answers:
+        for name, config in its_topics.items():
+            if _is_exported(name, target, everything=everything):
+                _add(table["topicConfigTable"], name, config, "readQueueNums", "writeQueueNums")
+        for name, group in its_groups.items():
+            if not is_own("group", name, target):
+                _add(table["subscriptionGroupTable"], name, group, "retryQueueNums")
     name = "metadata.json" if both else "topic.json" if topics else "subscriptionGroup.json"
     _write(session, folder, name, {"exportTime": _now_ms(), **table})
+
+
+def _add(table: dict[str, Any], name: str, config: Body, *counts: str) -> None:
+    """Add a configuration to those of other brokers: its ``counts`` are summed, and its other fields replace theirs."""
+    from msgspec import to_builtins
+
+    fields: dict[str, Any] = _given(to_builtins(config))
+    for count in counts:
+        fields[count] += table.get(name, {}).get(count, 0)
+    table[name] = fields
+
+
+def _given(value: Any) -> Any:
+    """A JSON value without fields that are null, which fastjson leaves out."""
+    if isinstance(value, dict):
+        return {name: _given(one) for name, one in value.items() if one is not None}
+    return value
 
 
 def _is_exported(name: str, target: Target, *, everything: bool) -> bool:
