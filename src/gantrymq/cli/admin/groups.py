@@ -286,10 +286,13 @@ def _all_progress(session: Session) -> None:
 
     groups = [one.removeprefix(RETRY_PREFIX) for one in session.admin.topics() if one.startswith(RETRY_PREFIX)]
     columns = {
-        "group": "group", "count": ">members", "version": "version", "consumeType": "type",
+        "group": "group", "count": ">members", "version": "version", "type": "type",
         "messageModel": "model", "consumeTps": ">/s", "diffTotal": ">behind",
     }  # fmt: skip
     session.rows((_progress_of(session, one) for one in groups), columns, none="no group has consumed")
+
+
+_TYPES = {"CONSUME_ACTIVELY": "PULL", "CONSUME_PASSIVELY": "PUSH"}
 
 
 def _progress_of(session: Session, group: str) -> dict[str, object]:
@@ -309,6 +312,7 @@ def _progress_of(session: Session, group: str) -> dict[str, object]:
         "group": group,
         "count": len(members),
         "version": version_name(min(one.version for one in members)) if members else None,
+        "type": _TYPES.get(connection.consume_type or "") if connection else None,
         "consumeType": connection.consume_type if connection else None,
         "messageModel": connection.message_model if connection else None,
         "consumeTps": tps,

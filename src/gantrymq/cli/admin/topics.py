@@ -438,7 +438,8 @@ def _traffic(session: Session, topics: list[str], *, active: bool) -> Iterator[d
         brokers = [one for one in masters if one.name in names]
         in_tps, in_day = _counted(session, brokers, "TOPIC_PUT_NUMS", topic)
         for group in (*groups,) or (None,):
-            out_tps, out_day, behind = None, None, None
+            out_tps, out_day = None, None
+            behind: int | None = 0  # as mqadmin: without a group nothing accumulates
             if group is not None:
                 out_tps, out_day = _counted(session, brokers, "GROUP_GET_NUMS", f"{topic}@{group}")
                 behind = _accumulated(session, group, topic)
