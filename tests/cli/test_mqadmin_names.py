@@ -105,7 +105,7 @@ def test_all_names_of_mqadmin_are_there() -> None:
         ("copyUser -f a:1 -t b:1 -u x,y", "user copy --from=a:1 --to=b:1 x y"),
         (
             "updateTopic -b a:1 -t t -r 1 -w 1 -u true",
-            "topic create --broker=a:1 --read-queues=1 --write-queues=1 --perm=6 --no-order --unit t",
+            "topic create --broker=a:1 --read-queues=1 --write-queues=1 --perm=6 --no-order --unit --no-unit-sub t",
         ),
         ("queryMsgById -t t -i 1,2 -s true", "message resend t 1 2"),
         ("queryMsgById -t t -i 1 -s false", "message by-id --tracks t 1"),

@@ -53,7 +53,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         "topic create",
         f"{_WHERE} t/topic=:1 a/attributes=:*--attribute r/readQueueNums=8:--read-queues"
         " w/writeQueueNums=8:--write-queues p/perm=6:--perm o/order=false:?--order/--no-order"
-        " u/unit=:?--unit/--no-unit s/hasUnitSub=:?--unit-sub/--no-unit-sub",
+        " u/unit=false:?--unit/--no-unit s/hasUnitSub=false:?--unit-sub/--no-unit-sub",
         "b c",
     ),
     "updateTopicList": Subcommand("import --replace", f"{_WHERE} f/filename=:1", "b c"),
@@ -64,7 +64,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         " m/consumeFromMinEnable=false:?--from-min/--no-from-min"
         " d/consumeBroadcastEnable=false:?--broadcast/--no-broadcast"
         " o/consumeMessageOrderly=false:?--orderly/--no-orderly q/retryQueueNums=1:--retry-queues"
-        " r/retryMaxTimes=16:--retry-max p/groupRetryPolicy=:--retry-policy i/brokerId=:--broker-id"
+        " r/retryMaxTimes=16:--retry-max p/groupRetryPolicy=:--retry-policy i/brokerId=0:--broker-id"
         " w/whichBrokerWhenConsumeSlowly=1:--slow-broker a/notifyConsumerIdsChanged=true:?--notify/--no-notify"
         " /attributes=:*--attribute",
         "b c",
