@@ -119,7 +119,9 @@ def cluster(request: pytest.FixtureRequest, java: None) -> Iterator[Cluster]:
         words = {"FIRST": words["FIRST"], "FOLDER": str(folder)}
         lines = [re.sub("|".join(words), lambda word: words[word.group()], line) for line in LINES.values()]
         printed = dict(zip(LINES, mqadmin(*lines), strict=False))
-        yield Cluster(running.namesrv, printed, lambda line: mqadmin(line)[0], ours, folder, request.param != "our broker")
+        yield Cluster(
+            running.namesrv, printed, lambda line: mqadmin(line)[0], ours, folder, request.param != "our broker"
+        )
 
 
 def table(printed: str, *, columns: int) -> list[list[str]]:
@@ -137,6 +139,13 @@ def table(printed: str, *, columns: int) -> list[list[str]]:
 def fields(printed: str, separator: str) -> dict[str, str]:
     pairs = [line.partition(separator) for line in printed.splitlines() if separator in line]
     return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def json_in(printed: str) -> dict[str, Any]:
+    """The JSON object among what mqadmin printed."""
+    assert "{" in printed, printed
+    found: dict[str, Any] = json.loads(printed[printed.index("{") : printed.rindex("}") + 1])
+    return found
 
 
 def texts(lines: list[dict[str, Any]], *names: str) -> list[list[str]]:
@@ -307,7 +316,7 @@ def test_parts_that_only_rocketmqs_broker_has(cluster: Cluster) -> None:
         ha["address"], str(ha["slaves"]), str(ha["inSyncSlaves"]),
     )  # fmt: skip
     [cold] = cluster.ours("admin", "broker", "cold-data", "get", "-b", "broker-a")
-    assert json.loads(cluster.printed["cold"].partition("\n")[2]) == cold["coldData"]
+    assert json_in(cluster.printed["cold"]) == cold["coldData"]
     assert "success" in cluster.printed["flush offset"]
     assert cluster.ours("admin", "broker", "flush-offset", "0", "-b", "broker-a")
     assert "success" in cluster.printed["timer files"]
@@ -352,7 +361,7 @@ def test_reads_of_cold_data_lite_topics_and_rocksdb_at_the_real_broker(cluster: 
     where = ("-b", "broker-a")
     cluster.ours("mqadmin", "updateColdDataFlowCtrGroupConfig", *where, "-g", "watchers", "-v", "1000000")
     said = cluster.mqadmin("getColdDataFlowCtrInfo -b BROKER")
-    assert json.loads(said.partition("\n")[2])["configTable"] == {"watchers": 1_000_000}
+    assert json_in(said)["configTable"] == {"watchers": 1_000_000}
     [cold] = cluster.ours("mqadmin", "getColdDataFlowCtrInfo", *where)
     assert cold["coldData"]["configTable"] == {"watchers": 1_000_000}
     cluster.ours("mqadmin", "removeColdDataFlowCtrGroupConfig", *where, "-g", "watchers")
