@@ -47,7 +47,8 @@ PAGES = (
         "/message?topic=bodies&broker=broker-a&queue=0&offset=4",
     ),
     *("/message?topic=bodies&broker=broker-a&queue=0&offset=3", "/trace?id=x", "/pending", "/nowhere"),
-    "/resend?group=mailer&letter=broker-a/0/0",
+    *("/resend?group=mailer&letter=broker-a/0/0", "/send?topic=orders", "/delete-group?group=billing"),
+    *("/broker-setting?broker=broker-a&key=fileReservedTime", "/broker-tasks?broker=broker-a"),
 )
 WAIT_S = 30
 
@@ -231,6 +232,31 @@ def test_a_topic_is_created_and_deleted(at: Callable[[str], webdriver.Chrome], d
     browser.find_element(By.NAME, "again").send_keys("clicked")
     press(browser, "Delete the topic")
     assert "clicked was deleted." in text(browser)
+
+
+def test_a_row_is_a_block_with_labels_on_a_phone(at: Callable[[str], webdriver.Chrome], demo: DemoCluster) -> None:
+    browser = at("/groups/billing")
+    width(browser, 400)
+    row = browser.find_element(By.CSS_SELECTOR, ".scroll tbody tr")
+    assert row.rect["width"] <= 400
+    cells = row.find_elements(By.TAG_NAME, "td")
+    assert all(one.rect["x"] + one.rect["width"] <= 400 for one in cells)
+    labels = [one.get_attribute("data-label") for one in cells]
+    assert labels[:5] == ["Broker", "Queue", "End", "Committed", "Behind"]
+    shown = browser.execute_script("return getComputedStyle(arguments[0], '::before').content", cells[4])
+    assert "Behind" in shown
+
+
+def test_a_message_is_sent_and_looked_at(at: Callable[[str], webdriver.Chrome], demo: DemoCluster) -> None:
+    browser = at("/topics/audit-log")
+    browser.find_element(By.PARTIAL_LINK_TEXT, "Send a message").click()
+    until(lambda: "to audit-log" in text(browser))
+    browser.find_element(By.NAME, "body").send_keys("first\nsecond <b>")
+    browser.find_element(By.NAME, "keys").send_keys("by-hand")
+    press(browser, "Send")
+    assert "is stored in queue 0" in text(browser)
+    browser.find_element(By.LINK_TEXT, "Look at the message").click()
+    until(lambda: "first\nsecond <b>" in text(browser))
 
 
 def test_times_are_in_the_readers_zone(at: Callable[[str], webdriver.Chrome], demo: DemoCluster) -> None:

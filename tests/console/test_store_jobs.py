@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import job_cases
 
+from console.console_stores import CONFIG, SIZES, make
 from gantrymq.clock import SystemClock
 from gantrymq.console.store.jobs import Job, JobSlot, JobState
+from gantrymq.tools.verify import verify_store
 
 CLOCK = SystemClock()
 
@@ -18,6 +21,15 @@ def await_true(is_true: Callable[[], object], seconds: float = 30) -> None:
     while not is_true():
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+def test_a_verify_tells_how_many_queues_it_has_compared(tmp_path: Path) -> None:
+    make(tmp_path, 1_700_000_000_000, messages=20)
+    told = list[tuple[str, int, int]]()
+    list(verify_store(tmp_path, CONFIG, given=SIZES, queue_progress=lambda *of: told.append(of)))
+    assert {(step, total) for step, _, total in told} == {("Verifying queues", len(told))}
+    assert [done for _, done, _ in told] == list(range(len(told)))
+    assert len(told) == 2 * len(list((tmp_path / "consumequeue").glob("*/*")))
 
 
 def test_jobs_end_with_a_result_or_a_reason() -> None:

@@ -69,6 +69,7 @@ from gantrymq.tools.read.record_lookup import RecordLookup
 from gantrymq.tools.repair.foreign_log_files import mark_foreign
 
 STEP = "Verifying"
+QUEUES_STEP = "Verifying queues"
 _RECOVER = "`gantrymq store recover`"
 
 
@@ -185,6 +186,7 @@ class Verification:
         engine: VerifyEngine,
         now_ms: int,
         decoders: TableDecoders,
+        queue_progress: Progress | None,
     ) -> None:
         self._paths = StorePaths.of(path, config)
         require_store(fs, self._paths)
@@ -196,6 +198,7 @@ class Verification:
         self._engine = engine
         self._now_ms = now_ms
         self._decoders = decoders
+        self._queue_progress = queue_progress
         self._has_log = False
 
     def __iter__(self) -> Iterator[Finding]:
@@ -282,14 +285,21 @@ class Verification:
             self._paths.consume_queue_ext,
             is_closed=is_closed,
         )
-        for queue in queues.queues:
+        count = len(queues.queues)
+        for number, queue in enumerate(queues.queues):
+            self._tell_queues(number, 2 * count)
             yield from units.see_units(queue)
         # Run this after all units were seen: a unit of another queue may point at a record that its own queue misses.
-        for queue in queues.queues:
+        for number, queue in enumerate(queues.queues):
+            self._tell_queues(count + number, 2 * count)
             yield from units.see_records(queue)
         yield from queues.see_unreadable()
         yield from self._see_ext_files()
         self.summary.unreadable_messages = units.unreadable
+
+    def _tell_queues(self, done: int, total: int) -> None:
+        if self._queue_progress is not None:
+            self._queue_progress(QUEUES_STEP, done, total)
 
     def _see_ext_files(self) -> Iterator[Finding]:
         """Report extended-queue files of a wrong length, with which a broker does not start.
@@ -372,12 +382,14 @@ def verify_store(
     now_ms: int | None = None,
     engine: VerifyEngine | None = None,
     decoders: TableDecoders | None = None,
+    queue_progress: Progress | None = None,
 ) -> Verification:
     """Verify the store at ``path``. Iterate over the result for its findings; ``summary`` is complete afterwards.
 
     ``given`` names the RocketMQ keys whose values in ``config`` are binding, as with ``MessageStore.open``; other sizes
     are those of most files. ``now_ms`` is the time from which timestamps count as in the future. ``progress(step,
-    done_bytes, total_bytes)`` is called while the log is read. ``engine`` reads the index and the log; the default is
+    done_bytes, total_bytes)`` is called while the log is read, ``queue_progress(step, done, total)`` afterwards: each
+    queue is looked at twice. ``engine`` reads the index and the log; the default is
     this process. ``decoders`` maps the names of files in config/ to their decoders (broker.table_decoders). A healthy
     store has no finding.
 
@@ -386,4 +398,5 @@ def verify_store(
     now_ms = SystemClock().now_ms() if now_ms is None else now_ms
     fs = fs or RealFileSystem()
     engine = engine or VerifyHere(fs, progress)
-    return Verification(Path(path), config or MessageStoreConfig(), given, fs, engine, now_ms, decoders or {})
+    config = config or MessageStoreConfig()
+    return Verification(Path(path), config, given, fs, engine, now_ms, decoders or {}, queue_progress)

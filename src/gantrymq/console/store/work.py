@@ -46,7 +46,14 @@ def verify(tell: Tell, path: Path, reading: Reading) -> VerifyResult:
         return VerifyResult(found.summary, groups, read_ms, outlook)
 
     groups, read_ms = FindingGroups(), 0.0
-    found = verify_store(path, reading.config, given=reading.given, progress=tell.progress, decoders=table_decoders())
+    found = verify_store(
+        path,
+        reading.config,
+        given=reading.given,
+        progress=tell.progress,
+        decoders=table_decoders(),
+        queue_progress=tell.progress,
+    )
     for finding in found:
         groups.add(finding)
         tell.partial(result)
