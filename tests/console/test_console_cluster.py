@@ -253,6 +253,8 @@ def test_a_topic_is_created_changed_and_deleted(changing: httpx.Client, broker: 
     assert changing.post("/topics/delete", data={**delete, "again": "life"}).status_code == 303
     again = changing.post("/topics/delete", data={**delete, "again": "life"})
     assert "has been deleted meanwhile" in shown(again, 409)
+    own = changing.post("/topics/delete", data={**delete, "topic": "TBW102", "again": "TBW102"})
+    assert "of RocketMQ itself" in shown(own, 400)
     wrong = changing.post("/topics/create", data={**form, "topic": "no/topic"})
     assert "illegal characters" in shown(wrong, 400)
 

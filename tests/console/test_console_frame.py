@@ -157,6 +157,14 @@ def test_the_token_can_be_entered(tmp_path: Path) -> None:
         assert client.get("/").status_code == 200
 
 
+def test_after_the_login_the_page_is_shown_that_was_asked_for(tmp_path: Path) -> None:
+    with served(Access(token="s3cret-token"), _store(tmp_path)) as (_url, client):
+        refused = client.get("/topics/a%252Fb?q=x+y&token=wrong")
+        assert 'name="next" value="/topics/a%252Fb?q=x+y"' in refused.text
+        entered = client.post("/login", data={"token": "s3cret-token", "next": "/topics/a%252Fb?q=x+y"})
+        assert entered.headers["location"] == "/topics/a%252Fb?q=x+y"
+
+
 def test_a_session_expires_and_ends_with_the_console(tmp_path: Path) -> None:
     clock = ShiftedClock()
     access = Access(token="s3cret-token", clock=clock)

@@ -152,7 +152,7 @@ class Guard:
             return None
         given = request.query_params.get("token")
         if given is not None and self._access.is_token(given):
-            return self.logged_in(request, _without_token(request))
+            return self.logged_in(request, own_address(request))
         problem = self._access.session_problem(request.cookies.get(cookie_name(request), ""))
         if given is not None:
             problem = "That is not the access token of this console."
@@ -186,7 +186,8 @@ def own_path(text: str) -> str:
     return "/" + text.replace("\\", "/").lstrip("/") if text.isprintable() else "/"
 
 
-def _without_token(request: Request) -> str:
+def own_address(request: Request) -> str:
+    """The address of the page of a request, as it was sent, without the access token."""
     rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
     path = own_path(request.scope.get("raw_path", b"/").decode("ascii", "replace").partition("?")[0])
     return f"{path}?{urlencode(rest)}" if rest else path

@@ -10,6 +10,7 @@ from starlette.routing import Route
 from gantrymq.console.cluster.groups import Member, connection_of
 from gantrymq.console.cluster.source import ClusterSession, ClusterSource
 from gantrymq.console.names import is_own_group
+from gantrymq.console.rendering import lines
 from gantrymq.console.view import View, get
 from gantrymq.remoting.bodies.client import SubscriptionData
 from gantrymq.remoting.body import by_queue
@@ -67,15 +68,16 @@ class ClientPages:
         )
 
     def consumer(self, view: View) -> Response:
-        """One consumer: its queues, subscriptions, rates and settings."""
-        group, client_id = view.text("group"), view.text("client")
+        """One consumer: its queues, subscriptions, rates and settings; with ``threads`` what its threads do."""
+        group, client_id, wants_threads = view.text("group"), view.text("client"), bool(view.text("threads"))
         with self._source.session(view) as session:
-            info = session.admin.consumer_running_info(group, client_id)
+            info = session.admin.consumer_running_info(group, client_id, jstack=wants_threads)
         pop = {queue: ("pop", one) for queue, one in by_queue(info.mq_pop_table).items()}
         return view.page(
             "cluster/consumer.html.j2",
             group=group,
             client_id=client_id,
+            threads=lines(info.jstack or "") if wants_threads else None,
             properties=sorted(info.properties.items()),
             subscriptions=sorted(info.subscription_set, key=lambda one: one.topic),
             queues=sorted(by_queue(info.mq_table).items()),

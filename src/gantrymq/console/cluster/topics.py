@@ -151,6 +151,8 @@ class TopicPages:
         if view.text("again") != name:
             raise HTTPException(400, f"Type the name of the topic, {name}, to delete it. Nothing was changed.")
         with self._source.session(view) as session:
+            if kind_of(name, session.server_names()) == SYSTEM:
+                raise HTTPException(400, f"{name} is a topic of RocketMQ itself. Nothing was changed.")
             if name not in session.admin.topics():
                 return _conflict(view, name, f"{name} has been deleted meanwhile.")
             if fingerprint(_configs(session, name)) != view.text("seen"):
