@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from gantrymq.grpc.protocol import codes, messages
+from gantrymq.grpc.protocol.convert import to_message
+from gantrymq.model.host import Host
+from gantrymq.model.message import StoredMessage
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "compile_protos.py"))
@@ -31,3 +34,11 @@ def test_times_are_milliseconds() -> None:
     messages.set_ms(settings.request_timeout, 3_250)
     assert (settings.request_timeout.seconds, settings.request_timeout.nanos) == (3, 250_000_000)
     assert messages.to_ms(settings.request_timeout) == 3_250
+
+
+@pytest.mark.parametrize(("born_ms", "seconds"), [(1 << 62, 253_402_300_799), (-(1 << 62), -62_135_596_800)])
+def test_a_time_that_no_timestamp_may_have_is_the_nearest_one(born_ms: int, seconds: int) -> None:
+    host, properties = Host(bytes(4), 1), {"TIMER_DELIVER_MS": str(1 << 62)}
+    stored = StoredMessage("t", 0, 0, 0, 0, 0, 0, born_ms, host, 0, host, 0, 0, 0, b"x", properties)
+    system = to_message(stored, 0).system_properties
+    assert (system.born_timestamp.seconds, system.delivery_timestamp.seconds) == (seconds, 253_402_300_799)

@@ -113,6 +113,23 @@ def test_a_periodic_task_that_fails_ends_no_other(broker: EmbeddedBroker, monkey
     broker._running().run(look_after())
 
 
+def test_a_client_whose_membership_had_expired_leaves_its_group(
+    broker: EmbeddedBroker, client: GrpcClient, topic: str
+) -> None:
+    client.be_consumer("expired", topic)
+    consumers = broker._life.pair.broker.consumers
+    on_the_loop(broker, lambda: consumers.expire(1 << 60, 120_000, 1 << 60))
+    assert consumers.group("expired") is None
+    heartbeat = messages.HeartbeatRequest(client_type=ClientType.SIMPLE_CONSUMER)
+    heartbeat.group.name = "expired"
+    assert client.call("Heartbeat", heartbeat).status.code == Code.OK
+    assert consumers.group("expired") is not None
+    request = messages.NotifyClientTerminationRequest()
+    request.group.name = "expired"
+    assert client.call("NotifyClientTermination", request).status.code == Code.OK
+    assert consumers.group("expired") is None
+
+
 def test_a_silent_client_is_forgotten(broker: EmbeddedBroker, client: GrpcClient, topic: str) -> None:
     client.be_producer(topic)
     server = broker._life.pair._front

@@ -157,9 +157,9 @@ class _LocalLink:
         return await _LocalExchange(self._handler, self._channel, command).response
 
     def close(self) -> None:
-        if not self._channel.is_closed:
-            self._channel.is_closed = True
-            self._handler.closed(cast(Channel, self._channel), None)
+        # The broker may have aborted the channel because one group was silent. The client's other groups remain.
+        self._channel.is_closed = True
+        self._handler.closed(cast(Channel, self._channel), None)
 
 
 class LocalBrokers:

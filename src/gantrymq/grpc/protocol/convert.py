@@ -10,7 +10,7 @@ from typing import Any
 
 from gantrymq.client.namespace import DLQ_PREFIX, RETRY_PREFIX, SEPARATOR
 from gantrymq.grpc.protocol.codes import DigestType, Encoding, MessageType
-from gantrymq.grpc.protocol.messages import Message, set_ms
+from gantrymq.grpc.protocol.messages import EARLIEST_MS, LATEST_MS, Message, set_ms
 from gantrymq.model import message as names
 from gantrymq.model.flags import COMPRESSED
 from gantrymq.model.java import INT_MAX, LONG_MAX, parse_number
@@ -67,9 +67,9 @@ def to_message(stored: StoredMessage, now_ms: int, receipt_handle: str = "") -> 
     system.body_digest.checksum = hashlib.md5(stored.body, usedforsecurity=False).hexdigest().upper()
     system.body_encoding = Encoding.GZIP if stored.sys_flag & COMPRESSED else Encoding.IDENTITY
     system.message_type = message_type(properties)
-    set_ms(system.born_timestamp, stored.born_timestamp_ms)
+    _set_time(system.born_timestamp, stored.born_timestamp_ms)
     system.born_host = properties.get(names.PROPERTY_BORN_HOST) or str(stored.born_host).rpartition(":")[0]
-    set_ms(system.store_timestamp, stored.store_timestamp_ms)
+    _set_time(system.store_timestamp, stored.store_timestamp_ms)
     system.store_host = str(stored.store_host)
     system.queue_id, system.queue_offset = stored.queue_id, stored.queue_offset
     system.delivery_attempt = min(stored.reconsume_times + 1, INT_MAX)
@@ -84,9 +84,9 @@ def _set_optional(system: Any, properties: dict[str, str], now_ms: int) -> None:
     delay_s = _number(properties.get(names.PROPERTY_TIMER_DELAY_SEC), LONG_MAX // 1_000_000)
     deliver_ms = _number(properties.get(names.PROPERTY_TIMER_DELIVER_MS), LONG_MAX)
     if delay_s >= 0:
-        set_ms(system.delivery_timestamp, now_ms + delay_s * 1000)
+        _set_time(system.delivery_timestamp, now_ms + delay_s * 1000)
     elif deliver_ms >= 0:
-        set_ms(system.delivery_timestamp, deliver_ms)
+        _set_time(system.delivery_timestamp, deliver_ms)
     priority = _number(properties.get(names.PROPERTY_PRIORITY), INT_MAX)
     if priority >= 0:
         system.priority = priority
@@ -110,6 +110,11 @@ def set_resource(resource: Any, full_name: str) -> None:
         resource.resource_namespace, resource.name = namespace, prefix + rest
     else:
         resource.name = full_name
+
+
+def _set_time(field: Any, milliseconds: int) -> None:
+    """Set a Timestamp. A time that none may have becomes the nearest one, because SDKs cannot read it."""
+    set_ms(field, min(max(milliseconds, EARLIEST_MS), LATEST_MS))
 
 
 def _number(text: str | None, most: int) -> int:

@@ -17,7 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 PACKAGE = "apache.rocketmq.v2"
 SERVICE = f"{PACKAGE}.MessagingService"
 _SET = "rocketmq.pb"
-LATEST_MS = 253_402_300_799_999  # the end of the year 9999, the latest time of a valid Timestamp
+EARLIEST_MS, LATEST_MS = -62_135_596_800_000, 253_402_300_799_999  # of valid Timestamps: the years 1 to 9999
 
 
 def _pool() -> DescriptorPool:
