@@ -91,14 +91,14 @@ class Scene:
 
     def stored(self, topic: str, count: int) -> list[StoredMessage]:
         """The messages of a topic as a remoting client reads them, as soon as there are as many."""
+        return eventually(lambda: self.now_stored(topic), lambda found: len(found) >= count)
 
-        def read() -> list[StoredMessage]:
-            try:
-                return everything(self.server.namesrv, topic)
-            except MQClientError:  # no route yet
-                return []
-
-        return eventually(read, lambda found: len(found) >= count)
+    def now_stored(self, topic: str) -> list[StoredMessage]:
+        """The messages of a topic as a remoting client reads them; none of a topic without a route."""
+        try:
+            return everything(self.server.namesrv, topic)
+        except MQClientError:
+            return []
 
     def _tell(self, order: Callable[[], None]) -> None:
         """Carry out an order of the administration. A real broker on a busy machine loses its route now and then."""
