@@ -1,4 +1,4 @@
-"""The rules that keep this source easy to find one's way in: who imports whom, sizes, names, docstrings.
+"""The rules of the source: which package imports which, sizes, names, docstrings.
 
 ``LIMITS`` bounds the sizes of files and functions. Within the bounds a file is one idea told whole.
 """
@@ -29,8 +29,8 @@ PROGRAMS = ("demo", "benchmarks/race")
 
 LIMITS = {"file_lines": 600, "function_lines": 70, "function_lines_p99": 40}
 
-# Layer by layer, who may import whom. Every layer may import itself and errors; the root package is the facade that
-# imports public names on first use. None: anything, but then nobody may import that layer.
+# The layers that each layer may import, besides itself and errors. The root package is the facade that imports public
+# names on first use. None: it may import anything, and no layer may import it.
 BELOW_STORE = {"clock", "config", "format", "fs", "kernels", "model", "service"}
 MAY_IMPORT: dict[str, set[str] | None] = {
     "errors": set(),
@@ -90,10 +90,10 @@ PURE_BUT = {
 EXECUTOR_MODULES = {"gantrymq.spark.read.batch"}
 EXECUTORS_MAY_IMPORT = tuple(f"gantrymq.{part}" for part in ("spark", "store.reader", "tools", "kernels", "errors"))
 
-# Where log lines go, and the command line, which says so for a program of its own.
+# Where log lines go, and the command line, which configures it.
 STRUCTLOG_IN = {"gantrymq.logs", "gantrymq.cli.serving"}
 
-# What is spelt like a property and is none.
+# Constants with the text of a property name that mean something else.
 NAMES_OF_OTHER_THINGS = {"gantrymq.broker.tables.attributes": "types of messages"}
 
 NAMES_THAT_SAY_NOTHING = {"util", "utils", "helper", "helpers", "misc"}
@@ -184,7 +184,7 @@ def tell(findings: list[str]) -> None:
         pytest.fail("\n".join(findings), pytrace=False)
 
 
-# Who imports whom
+# Imports
 
 
 def test_imports_go_one_way() -> None:
@@ -200,14 +200,14 @@ def test_imports_go_one_way() -> None:
                 continue
             facade = module.layer in {"gantrymq", "__main__"}
             if MAY_IMPORT.get(layer, set()) is None and not facade:
-                findings.append(f"{module.shown}:{one.line}: nobody imports {layer}")
+                findings.append(f"{module.shown}:{one.line}: no layer may import {layer}")
             elif allowed is not None and layer not in allowed:
                 findings.append(f"{module.shown}:{one.line}: {module.layer} may not import {one.target}")
     tell(findings)
 
 
 def test_no_import_cycles() -> None:
-    """Imports inside functions and for type checking count: a cycle that only sleeps is one all the same."""
+    """Imports inside functions and for type checking count too."""
     graph = {name: {one.target for one in imports(module)} - {name} for name, module in modules().items()}
     try:
         graphlib.TopologicalSorter(graph).prepare()
@@ -271,7 +271,7 @@ def test_pure_layers_touch_nothing() -> None:
 
 
 def test_log_lines_go_one_way() -> None:
-    """Through logs.get_logger(), or they land on stdout in a program that has not configured structlog."""
+    """Lines of other loggers go to stdout in a program that has not configured structlog."""
     tell(
         [
             f"{module.shown}:{line}: only {', '.join(sorted(STRUCTLOG_IN))} know structlog, others have gantrymq.logs"

@@ -1,4 +1,4 @@
-"""A broker of its own for each test, on a free port, with nobody else about."""
+"""A broker of its own for each test, on a free port."""
 
 from __future__ import annotations
 

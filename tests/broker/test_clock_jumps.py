@@ -1,4 +1,4 @@
-"""The wall clock jumps while servers run: nobody falls silent by it, and no lock and no wait ends sooner or later."""
+"""The wall clock jumps while servers run: no client counts as silent, and no lock or wait changes its length."""
 
 from __future__ import annotations
 

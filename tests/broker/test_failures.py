@@ -1,4 +1,4 @@
-"""Whatever fails within the broker, everybody is answered, and whoever comes next is served."""
+"""After a failure within the broker every request is answered, and later requests are served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is connected: which of its connections a client is reached by, and what is left of those who went."""
+"""Connected clients: the connection by which a client is reached, and what remains after it has left."""
 
 from __future__ import annotations
 

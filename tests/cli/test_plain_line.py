@@ -1,4 +1,4 @@
-"""A plain command line of a recovery or a rebuild means the same to both who may read it."""
+"""Both parsers of a plain `recover` or `rebuild` line read it the same way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frame of the console: who may use it, its headers, its errors, and its start and end."""
+"""The frame of the console: access, headers, errors, start and end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the blocks of a page one after the other, as a reader would who begins in an empty directory."""
+"""Runs the blocks of a page one after the other, in an empty directory."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def consume(broker: EmbeddedBroker, topic: str, count: int) -> list[bytes]:
         return [got.get(timeout=60) for _ in range(count)]
 
 
-def test_a_broker_that_was_closed_begins_anew_in_a_directory_as_private_as_its_first() -> None:
+def test_a_closed_broker_starts_again_in_a_new_private_directory() -> None:
     broker = EmbeddedBroker()
     for _ in range(2):
         with broker:
@@ -387,7 +387,7 @@ def test_starts_at_once_are_one() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_start_that_nobody_waits_for_is_closed_all_the_same() -> None:
+async def test_a_start_whose_caller_was_cancelled_is_closed() -> None:
     before = own_threads()
     broker = AsyncEmbeddedBroker()
     with pytest.raises(TimeoutError):

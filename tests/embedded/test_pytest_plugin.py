@@ -171,12 +171,12 @@ def test_a_broker_of_its_own_may_be_asked_for_at_any_time(project: pytest.Pytest
             assert request.getfixturevalue("rocketmq").is_running
 
         @pytest.mark.rocketmq(brokerName="b")
-        def test_by_nobody():
+        def test_with_a_mark_and_no_fixture():
             pass
     """
     result = run(project, tests)
     result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(["FAILED *::test_by_nobody*"])
+    result.stdout.fnmatch_lines(["FAILED *::test_with_a_mark_and_no_fixture*"])
 
 
 def test_a_session_shares_one_broker_and_each_worker_has_its_own(project: pytest.Pytester) -> None:

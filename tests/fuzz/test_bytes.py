@@ -1,4 +1,4 @@
-"""Bytes that nobody wrote, in the place of each kind of file; Hypothesis makes them, and makes what fails smaller."""
+"""Random bytes in place of each kind of file. Hypothesis makes them and shrinks what fails."""
 
 import struct
 from collections.abc import Callable

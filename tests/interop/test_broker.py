@@ -60,7 +60,7 @@ accounts:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "rocketmq"])
-def test_the_real_hook_s_signature_lets_in_who_may(tmp_path: Path, binary: bool) -> None:
+def test_the_signature_of_the_real_hook_is_accepted_for_permitted_accounts(tmp_path: Path, binary: bool) -> None:
     file = tmp_path / "plain_acl.yml"
     file.write_text(ACL)
     settings = {"aclEnable": True, "aclPlainFile": str(file)}

@@ -186,7 +186,7 @@ def bytes_below(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
 
 
-def test_a_topic_that_was_deleted_and_made_anew(tmp_path: Path) -> None:
+def test_a_topic_that_was_deleted_and_recreated(tmp_path: Path) -> None:
     """After a kill both see the new messages alone."""
     path = tmp_path / "store"
     with MessageStore.open(path, SMALL, given=GEOMETRY_KEYS, housekeeping=False) as store:

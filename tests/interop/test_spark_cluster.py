@@ -253,7 +253,7 @@ def test_what_is_gone(topics: JavaCluster, caplog: pytest.LogCaptureFixture) -> 
         assert f"offsets {one.high} to {one.high + 4} are missing" in caplog.text
 
 
-def test_nobody_there() -> None:
+def test_a_cluster_that_does_not_answer_is_an_error() -> None:
     with pytest.raises(RemotingError, match=r"127\.0\.0\.1:1"):
         rows({"nameserver": "127.0.0.1:1", "subscribe": "x"})
 

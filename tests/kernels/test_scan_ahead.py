@@ -167,7 +167,7 @@ def test_what_was_taken_lives_while_parts_behind_it_are_passed_over(monkeypatch:
     assert facts(first) == before
 
 
-def test_a_view_that_fails_is_left_to_whoever_asks() -> None:
+def test_a_view_that_fails_leaves_the_read_to_the_caller() -> None:
     def view(position: int, length: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         raise OSError("Input/output error")
 

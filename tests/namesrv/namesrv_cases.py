@@ -1,4 +1,4 @@
-"""A name server and whoever asks it, over real sockets; and registrations as brokers make them."""
+"""A name server with clients over real sockets, and registrations as brokers make them."""
 
 from __future__ import annotations
 

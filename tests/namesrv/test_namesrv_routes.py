@@ -87,7 +87,7 @@ def test_a_stranger_that_says_one_topic_only_leaves_nothing(manager: Manager) ->
     assert {"T", "A", "New"} == set(manager.all_topics().topic_list)
 
 
-def test_who_comes_with_anothers_id_and_an_older_state_is_passed_over(manager: Manager) -> None:
+def test_a_broker_with_the_id_of_another_and_an_older_state_is_not_registered(manager: Manager) -> None:
     manager.come(registration(), topics("T", "A", state=2))
     assert manager.come(registration(SLAVE), topics("X", "Y", state=1)) == RegisterBrokerResult()
     assert manager.route("X") is None
@@ -232,7 +232,7 @@ def test_with_the_last_broker_its_topics_its_name_and_its_cluster_are_gone(manag
     manager.go(SLAVE)  # and once more, which is harmless
 
 
-def test_who_registered_anew_does_not_go_with_its_old_connection(manager: Manager) -> None:
+def test_a_broker_that_registered_again_stays_when_its_old_connection_closes(manager: Manager) -> None:
     manager.come(registration(), topics("T", "A"), channel="old")
     leaving = manager.leaving(manager.of_channel("old"))
     manager.come(registration(), topics("T", "A"), channel="new")

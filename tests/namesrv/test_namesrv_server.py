@@ -76,7 +76,7 @@ async def test_a_registration_that_was_damaged_on_its_way_is_refused(namesrv: Na
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "register broker failed")
 
 
-async def test_numbers_as_keys_are_quoted_for_those_who_need_it(namesrv: NamesrvCase) -> None:
+async def test_numbers_as_keys_are_quoted_for_clients_that_need_it(namesrv: NamesrvCase) -> None:
     await namesrv.register(registration(), topics("T", "A"))
     assert b'{"0":' in (await namesrv.route("T")).body
     assert b"{0:" in (await namesrv.route("T", version=OLD)).body
@@ -100,7 +100,7 @@ async def test_a_client_of_a_zone_gets_its_brokers(namesrv: NamesrvCase) -> None
 # Brokers that go
 
 
-async def test_goodbye_is_done_when_it_is_answered(namesrv: NamesrvCase) -> None:
+async def test_an_unregistration_is_done_when_it_is_answered(namesrv: NamesrvCase) -> None:
     await namesrv.register(registration(), topics("T", "A"))
     assert (await namesrv.ask(UnRegisterBrokerRequestHeader(**WHO))).code == ResponseCode.SUCCESS
     assert (await namesrv.route("T")).code == ResponseCode.TOPIC_NOT_EXIST

@@ -1,4 +1,4 @@
-"""Requests that nobody would send: damaged bodies, fields that are missing, of another kind, too long."""
+"""Invalid requests: damaged bodies, and fields that are missing, of another type or too long."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_a_number_is_an_int_or_a_long_of_java_s(body: type[Body], raw: bytes) ->
         (SetMessageRequestModeRequestBody, b'{"topic":"T"}'),
     ],
 )
-def test_who_it_is_about_has_to_be_said(body: type[Body], raw: bytes) -> None:
+def test_the_required_fields_of_a_body_must_be_set(body: type[Body], raw: bytes) -> None:
     with pytest.raises(RemotingCommandError, match="missing required field"):
         decode_body(body, raw)
 

@@ -433,7 +433,7 @@ def test_requests_that_take_long_wait_for_their_turn(run: Callable[[Scenario], N
     run(scenario)
 
 
-def test_who_never_asked_anything_makes_room_for_who_does(run: Callable[[Scenario], None]) -> None:
+def test_connections_that_never_sent_a_request_make_room_for_others(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         async with Served(limits=ServerLimits(max_connections=3)) as served:
             asking = RemotingClient()

@@ -174,7 +174,7 @@ def test_a_request_that_cannot_be_written_waits_for_no_answer(
     run(scenario)
 
 
-def test_a_connection_that_went_silent_is_made_anew(run: Callable[[Scenario], None]) -> None:
+def test_a_silent_connection_is_replaced(run: Callable[[Scenario], None]) -> None:
     """What lies between the ends may forget a connection and tell neither; a new one goes through."""
 
     async def scenario() -> None:
@@ -217,7 +217,7 @@ def closed_door() -> Iterator[tuple[socket.socket, str]]:
         yield door, f"127.0.0.1:{door.getsockname()[1]}"
 
 
-def test_who_waits_no_longer_for_a_connection_leaves_it_to_the_others(run: Callable[[Scenario], None]) -> None:
+def test_a_cancelled_caller_leaves_the_connection_attempt_to_the_others(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         with closed_door() as (door, address):
             async with calling(connect_timeout_ms=30_000) as client:
@@ -237,7 +237,7 @@ def test_who_waits_no_longer_for_a_connection_leaves_it_to_the_others(run: Calla
     run(scenario)
 
 
-def test_a_connection_that_does_not_come_is_an_error_for_all_who_wait(run: Callable[[Scenario], None]) -> None:
+def test_a_failed_connection_attempt_is_an_error_for_all_waiting_callers(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         with closed_door() as (_, address):
             async with calling(connect_timeout_ms=20) as client:
@@ -292,7 +292,7 @@ def test_what_was_sent_before_closing_arrives(run: Callable[[Scenario], None], t
     run(scenario)
 
 
-def test_closing_does_not_wait_for_who_reads_nothing(run: Callable[[Scenario], None]) -> None:
+def test_closing_does_not_wait_for_a_peer_that_does_not_read(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as deaf:
             address = f"127.0.0.1:{deaf.getsockname()[1]}"
@@ -322,7 +322,7 @@ def test_a_typed_exchange(run: Callable[[Scenario], None]) -> None:
     run(scenario)
 
 
-def test_strangers_harm_nobody_else(run: Callable[[Scenario], None]) -> None:
+def test_strangers_do_not_affect_other_connections(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         async with serving() as (server, address), calling() as client:
             for garbage in (
@@ -456,7 +456,7 @@ class Tls:
         return self.say()
 
 
-def test_who_said_goodbye_over_tls_is_heard_and_let_go(run: Callable[[Scenario], None]) -> None:
+def test_a_client_that_sent_close_notify_is_answered_and_closed(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         async with serving() as (server, address):
             reader, writer = await asyncio.open_connection(*split_address(address))
@@ -475,7 +475,7 @@ def test_who_said_goodbye_over_tls_is_heard_and_let_go(run: Callable[[Scenario],
     run(scenario)
 
 
-def test_a_server_that_said_goodbye_over_tls_is_heard_and_left(run: Callable[[Scenario], None]) -> None:
+def test_a_server_that_sent_close_notify_is_read_and_left(run: Callable[[Scenario], None]) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server = Tls(self_signed_context(), server_side=True)
         while not (asked := server.hear(await reader.read(65536))):
@@ -497,7 +497,7 @@ def test_a_server_that_said_goodbye_over_tls_is_heard_and_left(run: Callable[[Sc
     run(scenario)
 
 
-def test_who_goes_on_after_a_goodbye_is_not_listened_to() -> None:
+def test_bytes_after_close_notify_are_ignored() -> None:
     server, client = TlsSession(self_signed_context(), server_side=True), Tls(known_to_nobody(), server_side=False)
     for _ in range(2):
         client.hear(server.take())
@@ -510,7 +510,7 @@ def test_who_goes_on_after_a_goodbye_is_not_listened_to() -> None:
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_who_closes_over_tls_says_goodbye(run: Callable[[Scenario], None], version: ssl.TLSVersion) -> None:
+def test_a_close_over_tls_sends_close_notify(run: Callable[[Scenario], None], version: ssl.TLSVersion) -> None:
     """Or the other end cannot tell the end from a connection that somebody cut."""
     context = known_to_nobody()
     context.minimum_version = context.maximum_version = version
@@ -536,7 +536,7 @@ def test_who_closes_over_tls_says_goodbye(run: Callable[[Scenario], None], versi
     run(scenario)
 
 
-def test_a_client_says_goodbye_over_tls(run: Callable[[Scenario], None]) -> None:
+def test_a_client_sends_close_notify(run: Callable[[Scenario], None]) -> None:
     server, ended = Tls(self_signed_context(), server_side=True), asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -607,7 +607,7 @@ def test_half_frames_are_bounded_together(run: Callable[[Scenario], None]) -> No
     run(scenario)
 
 
-def test_who_does_not_read_is_not_read_either(run: Callable[[Scenario], None]) -> None:
+def test_a_peer_that_does_not_read_is_not_read_either(run: Callable[[Scenario], None]) -> None:
     """A client that only asks: the server stops reading it, so that what it owes stays bounded."""
 
     async def scenario() -> None:

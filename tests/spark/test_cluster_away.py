@@ -1,4 +1,4 @@
-"""A cluster that goes away under a stream and comes back, as brokers that are started anew do."""
+"""A cluster that stops under a stream and comes back, as when its brokers restart."""
 
 from __future__ import annotations
 

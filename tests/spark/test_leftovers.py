@@ -1,4 +1,4 @@
-"""What writes into a store leave behind, and that it goes: at once, or when nobody can come back for it."""
+"""Leftovers of writes into a store, and their removal: at once, or when no retry can need them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Micro-batches: what a trigger reads of stores that are written, cut, made anew, and cleaned behind the reader."""
+"""Micro-batches: what a trigger reads of stores that are written, cut, recreated, and cleaned behind the reader."""
 
 from __future__ import annotations
 

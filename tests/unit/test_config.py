@@ -72,7 +72,7 @@ WORDS = st.text("abz019.#!=: \\\t\n\r\f\v订", max_size=8)
 
 
 @given(st.lists(WORDS).map("\n".join), st.dictionaries(st.sampled_from(["a", "b", "key"]), WORDS.map(str.rstrip)))
-def test_what_is_amended_is_read_back(text: str, entries: dict[str, str]) -> None:
+def test_amended_keys_are_read_back(text: str, entries: dict[str, str]) -> None:
     assert parse_properties(amended(text, entries)) == parse_properties(text) | entries
 
 
@@ -203,12 +203,12 @@ def test_a_key_that_acts_in_rocketmq_alone_is_a_warning_unless_it_has_the_defaul
         assert "secret" not in warning
 
 
-def test_a_key_that_nobody_knows_is_a_warning_in_a_file_with_what_may_be_meant() -> None:
+def test_an_unknown_key_in_a_file_is_a_warning_with_the_nearest_keys() -> None:
     (warning,) = read_settings({"flushDiskTyp": "SYNC_FLUSH"}).warnings
     assert warning.startswith("flushDiskTyp is not a key of RocketMQ; nearest: flushDiskType")
 
 
-def test_a_key_that_nobody_knows_is_an_error_on_the_command_line() -> None:
+def test_an_unknown_key_on_the_command_line_is_an_error() -> None:
     with pytest.raises(ConfigError) as refused:
         parse_assignments(["flushDiskTyp=SYNC_FLUSH"])
     assert (refused.value.key, refused.value.value) == ("flushDiskTyp", "SYNC_FLUSH")

@@ -149,8 +149,8 @@ def test_a_file_has_the_owner_and_the_mode_of_the_one_before_it(tmp_path: Path, 
     assert file.load() == NEW
 
 
-def test_what_a_kill_left_of_a_read_only_file_is_in_nobodys_way(tmp_path: Path) -> None:
-    """root may write to such a file; so it is looked at whether the new one is another."""
+def test_a_read_only_file_left_by_a_kill_does_not_prevent_a_write(tmp_path: Path) -> None:
+    """root may write to such a file, so the test checks that the new file is another one."""
     path = tmp_path / "delayOffset.json"
     ConfigFile(RealFileSystem(), path).save(OLD)
     left = path.with_name(path.name + ".tmp")

@@ -274,7 +274,7 @@ def test_a_queue_that_keeps_no_unit_still_knows_its_next_offset() -> None:
 
 
 @pytest.mark.parametrize("wrong", [QueueEntry(777, RECORD, 7), QueueEntry(0, 0, 0)])
-def test_a_dropped_unit_that_was_wrong_is_written_anew(wrong: QueueEntry) -> None:
+def test_a_dropped_unit_that_was_wrong_is_rewritten(wrong: QueueEntry) -> None:
     fs = MemoryFileSystem()
     filled(fs, 30)
     write_unit(fs, 11, wrong)
@@ -324,12 +324,12 @@ def ends_at(disk: FileSystem, operation: int) -> FaultyFileSystem:
     return FaultyFileSystem(disk, operation, broken_disk, keeps_failing=True)
 
 
-def made_again(fs: FileSystem, first: int, count: int, vouched: int = 0) -> ConsumeQueue:
-    """What a recovery does where nothing vouches for any unit, or for no more than ``vouched``."""
+def made_again(fs: FileSystem, first: int, count: int, covered: int = 0) -> ConsumeQueue:
+    """What a recovery does where the checkpoint covers no unit, or no more than ``covered``."""
     queue = new_queue(fs)
     queue.load()
     queue.recover(LOG_LIMIT)
-    queue.drop_from(vouched * RECORD, lambda queue, offset: True)
+    queue.drop_from(covered * RECORD, lambda queue, offset: True)
     put(queue, first, count)
     queue.truncate(LOG_LIMIT)
     return queue
@@ -362,7 +362,7 @@ def test_a_file_whose_maker_was_killed_before_he_synced_its_name_keeps_what_is_f
             break
         except DiskError:
             killed = disk.kill_clone()
-        queue = made_again(killed, kept, 10, vouched=kept)
+        queue = made_again(killed, kept, 10, covered=kept)
         queue.flush()
         assert queue.max_offset == kept + 10
         assert reopened(killed.crash_clone(0.0, 1)).max_offset == kept + 10

@@ -1,4 +1,4 @@
-"""Making things durable: who flushes when, who waits for whom, and what a full or broken disk does."""
+"""Durability: when each service flushes, which calls wait for it, and the effect of a full or broken disk."""
 
 import time
 from collections.abc import Callable
@@ -117,7 +117,7 @@ def test_at_the_end_everything_is_flushed_over_all_files() -> None:
 # For waiting producers
 
 
-def test_all_who_wait_share_one_sync() -> None:
+def test_all_waiting_producers_share_one_sync() -> None:
     fs = FaultyFileSystem(MemoryFileSystem())
     log, checkpoint = new_log(fs), StoreCheckpoint(fs, PATHS.checkpoint)
     service = GroupCommitService(log, checkpoint)
@@ -155,7 +155,7 @@ def test_a_sync_waits_for_as_many_as_came_before() -> None:
     assert fs.log_syncs - before == 1
 
 
-def test_a_producer_who_is_alone_again_waits_no_longer_than_a_sync_took() -> None:
+def test_a_single_producer_waits_no_longer_than_a_sync_took() -> None:
     fs = MemoryFileSystem()
     log = new_log(fs)
     service = GroupCommitService(log, StoreCheckpoint(fs, PATHS.checkpoint))
@@ -170,7 +170,7 @@ def test_a_producer_who_is_alone_again_waits_no_longer_than_a_sync_took() -> Non
     assert service._wanted == 1
 
 
-def test_what_nobody_waits_for_is_flushed_once_an_interval() -> None:
+def test_without_a_waiting_producer_the_log_is_flushed_once_an_interval() -> None:
     fs = GatedFileSystem()
     log = new_log(fs)
     service = GroupCommitService(log, StoreCheckpoint(fs, PATHS.checkpoint))
@@ -185,7 +185,7 @@ def test_what_nobody_waits_for_is_flushed_once_an_interval() -> None:
     assert (fs.log_syncs, log.queue.flushed_where) == (5, log.max_offset)
 
 
-def test_the_store_hears_of_a_failed_sync_before_those_who_wait_do() -> None:
+def test_the_store_learns_of_a_failed_sync_before_the_waiting_producers() -> None:
     fs, heard = GatedFileSystem(), []
     log = new_log(fs)
     service = GroupCommitService(log, StoreCheckpoint(fs, PATHS.checkpoint), lambda error: heard.append("the store"))
@@ -226,7 +226,7 @@ def test_a_request_is_a_future_that_anybody_may_ask_again() -> None:
     assert request.done()
 
 
-def test_who_asks_when_the_service_has_ended_is_answered_at_once() -> None:
+def test_a_request_after_the_end_of_the_service_is_answered_at_once() -> None:
     fs = MemoryFileSystem()
     log = new_log(fs)
     service = GroupCommitService(log, StoreCheckpoint(fs, PATHS.checkpoint))
@@ -244,7 +244,7 @@ def test_what_was_never_written_is_a_timeout() -> None:
     assert future.result(0) is PutMessageStatus.FLUSH_DISK_TIMEOUT
 
 
-def test_who_comes_during_a_sync_does_not_wait_for_the_put_lock_and_shares_the_next_one() -> None:
+def test_a_request_during_a_sync_does_not_wait_for_the_put_lock_and_shares_the_next_sync() -> None:
     fs = GatedFileSystem()
     with open_store(fs, config=SYNC) as store, ThreadPoolExecutor(21) as producers:
         with fs.shut():
@@ -282,7 +282,7 @@ def test_a_sync_that_takes_too_long_is_a_flush_disk_timeout_and_the_message_is_s
         assert len(bodies(store)) == 3
 
 
-def test_who_does_not_want_to_wait_does_not() -> None:
+def test_a_put_that_does_not_wait_for_the_flush_returns_at_once() -> None:
     fs = GatedFileSystem()
     with open_store(fs, config=SYNC) as store, fs.shut():
         message = Message("orders", b"x", wait_store_msg_ok=False)
@@ -423,7 +423,7 @@ def queue_flusher(store: MessageStore) -> FlushConsumeQueueService:
     return FlushConsumeQueueService(store._queues, store._log, store._checkpoint, store.flush_policy)
 
 
-def test_the_checkpoint_vouches_for_queues_only_after_a_thorough_flush_of_them_and_of_the_log() -> None:
+def test_the_checkpoint_covers_queues_only_after_a_thorough_flush_of_them_and_of_the_log() -> None:
     fs, store = memory_store(BARE)
     with store:
         last = [store.put(message) for message in numbered(30)][-1]

@@ -60,7 +60,7 @@ def test_a_file_that_the_disk_has_no_room_for_takes_the_pages_it_needs_and_leave
 
 
 def test_a_file_whose_begin_failed_is_not_there_after_a_power_cut() -> None:
-    """The file before it could not be vouched for: the checkpoint's disk had an error."""
+    """The checkpoint does not cover the file before it, because its disk had an error."""
     fs, is_broken = MemoryFileSystem(), True
 
     def full_file_flushed(end_ms: int) -> None:
@@ -124,7 +124,7 @@ def test_a_failed_sync_is_told_also_where_the_new_file_cannot_be_taken_back() ->
         put(index, 5, 1)
 
 
-def test_a_damaged_count_of_slots_holds_nobody_up() -> None:
+def test_a_damaged_count_of_slots_does_not_block_a_start() -> None:
     fs = MemoryFileSystem()
     index = service(fs, 10, 5)
     put(index, 1, 1)

@@ -119,8 +119,8 @@ def test_room_that_was_promised_and_is_not_there_is_told_again_and_again() -> No
     assert not threads()
 
 
-def test_an_open_that_fails_leaves_nobody_who_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lock is given back, and whoever takes it next has the index for himself."""
+def test_a_failed_open_leaves_no_writer_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock is released, and no thread writes the index under the next owner of the lock."""
     disk = MemoryFileSystem()
     with open_store(disk) as store:
         for message in numbered(300):

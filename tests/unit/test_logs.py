@@ -13,7 +13,7 @@ from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.logs import get_logger
 
 
-def test_lines_go_to_logging_and_say_who_wrote_them(
+def test_lines_go_to_logging_with_the_name_of_their_logger(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     log = get_logger()

@@ -150,7 +150,7 @@ def test_a_write_that_fails_half_way_leaves_zeros(
     file.close()
 
 
-def test_where_not_even_zeros_can_be_written_nobody_knows_what_is_there(
+def test_if_not_even_zeros_can_be_written_the_content_is_unknown(
     make: Callable[[], MappedFile], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(opened: File, position: int, length: int) -> None:

@@ -60,7 +60,7 @@ def test_a_name_that_comes_meanwhile_is_pending() -> None:
     assert synced(fs)[len(SYNCED) :] == [*SYNCED[:3], QUEUES[0]]
 
 
-def test_who_comes_second_waits_for_the_first() -> None:
+def test_a_second_flush_waits_for_the_first() -> None:
     fs = GatedFileSystem("sync_directory", "consumequeue")
     names = PendingDirectorySyncs(fs, ROOT)
     names.add(QUEUES[0])
@@ -74,7 +74,7 @@ def test_who_comes_second_waits_for_the_first() -> None:
 
 
 @pytest.mark.parametrize("was_killed", [False, True])
-def test_no_new_queue_is_vouched_for_before_its_names_are_durable(was_killed: bool) -> None:
+def test_the_checkpoint_covers_a_new_queue_only_when_its_names_are_durable(was_killed: bool) -> None:
     disk, vouched = MemoryFileSystem(), 0
 
     def look(number: int) -> None:

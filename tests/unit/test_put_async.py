@@ -40,7 +40,7 @@ def test_all_of_one_turn_share_one_sync_and_are_on_the_disk() -> None:
         assert bodies(store) == [message.body for message in numbered(20)]
 
 
-def test_the_event_loop_goes_on_while_the_disk_is_busy_and_nobody_is_told_too_early() -> None:
+def test_the_event_loop_runs_while_the_disk_is_busy_and_no_put_is_acknowledged_early() -> None:
     fs = GatedFileSystem()
 
     async def put_during_a_sync() -> None:
@@ -75,7 +75,7 @@ def test_a_sync_that_takes_too_long_is_a_flush_disk_timeout_and_the_message_is_s
         assert len(bodies(store)) == 3
 
 
-def test_a_sync_that_fails_fails_everybody_who_waits() -> None:
+def test_a_failed_sync_fails_every_waiting_put() -> None:
     fs = GatedFileSystem()
 
     async def put_two() -> list[object]:
@@ -91,7 +91,7 @@ def test_a_sync_that_fails_fails_everybody_who_waits() -> None:
         assert refused.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
 
 
-def test_who_gives_up_waiting_leaves_the_others_their_acknowledgement() -> None:
+def test_a_cancelled_put_leaves_the_others_their_acknowledgement() -> None:
     fs = GatedFileSystem()
 
     async def give_up() -> None:
@@ -109,7 +109,7 @@ def test_who_gives_up_waiting_leaves_the_others_their_acknowledgement() -> None:
         assert len(bodies(store)) == 3, "a message that is in the log stays there"
 
 
-def test_an_event_loop_that_ends_before_the_sync_hurts_nobody() -> None:
+def test_an_event_loop_that_ends_before_the_sync_affects_no_other_put() -> None:
     fs = GatedFileSystem()
 
     async def leave() -> None:
@@ -126,7 +126,7 @@ def test_an_event_loop_that_ends_before_the_sync_hurts_nobody() -> None:
         assert not store.failures
 
 
-def test_without_sync_flush_nobody_waits() -> None:
+def test_without_sync_flush_no_put_waits() -> None:
     fs = GatedFileSystem()
 
     async def put_both() -> None:
@@ -149,7 +149,7 @@ def test_a_message_that_is_not_stored_waits_for_nothing() -> None:
         asyncio.run(store.put_async(Message("orders", b"x")))
 
 
-def test_a_store_that_closes_before_the_turn_is_over_tells_who_waits() -> None:
+def test_a_close_before_the_end_of_the_turn_acknowledges_the_waiting_puts() -> None:
     async def put_and_close() -> PutMessageStatus:
         task = asyncio.create_task(store.put_async(Message("orders", b"x")))
         await asyncio.sleep(0)  # appended, and its event loop has not asked for the disk yet

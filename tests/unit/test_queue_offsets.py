@@ -84,7 +84,7 @@ def test_no_record_stands_in_front_of_offset_0(wrong: int) -> None:
     assert believed[0] == (wrong if 0 < wrong < 1 << 30 else 0)
 
 
-def test_queues_just_go_on_where_nothing_would_be_mended(seed: int) -> None:
+def test_queues_continue_where_nothing_would_be_repaired(seed: int) -> None:
     rng, found = np.random.default_rng(seed), set()
     for _ in range(100):
         lengths, expected = rng.integers(1, 5, 20), rng.integers(-1, 4, 20)

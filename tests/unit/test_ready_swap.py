@@ -148,7 +148,7 @@ def test_nothing_comes_from_elsewhere_or_goes_there(source: Path, target: Path) 
     assert finished(marked(source, target)) == unmoved(marked())
 
 
-def test_what_cannot_be_cleared_away_keeps_nobody_out() -> None:
+def test_files_that_cannot_be_removed_do_not_prevent_an_open() -> None:
     class Denying(MemoryFileSystem):
         def remove(self, path: Path) -> None:
             raise StorePermissionError(path, "Permission denied")
@@ -174,7 +174,7 @@ def test_a_link_is_not_followed_to_what_is_cleared_away(tmp_path: Path, name: st
     assert (tmp_path / "elsewhere/sub/file").read_bytes() == b"precious"
 
 
-def test_a_file_of_its_name_keeps_nobody_out(tmp_path: Path) -> None:
+def test_a_file_with_the_name_of_the_directory_does_not_prevent_an_open(tmp_path: Path) -> None:
     (tmp_path / "rebuild.tmp").write_bytes(b"something else")
     ReadySwap(RealFileSystem(), StorePaths(tmp_path)).finish()
     assert (tmp_path / "rebuild.tmp").read_bytes() == b"something else"

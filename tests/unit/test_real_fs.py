@@ -549,7 +549,7 @@ def test_a_directory_that_somebody_else_made_is_not_given_away(
     assert (store / "new").stat().st_uid == 0
 
 
-def test_another_mount_of_the_same_disk_is_another_disk_to_whoever_renames(tmp_path: Path) -> None:
+def test_a_rename_to_another_mount_of_the_same_disk_fails_as_to_another_disk(tmp_path: Path) -> None:
     (tmp_path / "bound").mkdir()
     asks = (
         "from pathlib import Path; from gantrymq.fs.real import RealFileSystem as Fs;"

@@ -301,7 +301,7 @@ def test_a_negative_properties_length_counts_as_no_properties_as_in_java() -> No
 
 
 @pytest.mark.parametrize("position", range(88, 93))
-def test_a_flipped_bit_in_the_body_is_found_by_its_crc_unless_nobody_looks(position: int) -> None:
+def test_a_flipped_bit_in_the_body_is_found_if_the_crc_is_checked(position: int) -> None:
     raw = patched(HELLO_BYTES, position, bytes([HELLO_BYTES[position] ^ 0x10]))
     assert stop(raw) is StopReason.CRC
     assert isinstance(stop(raw, CheckCRC.OFF), Layout)

@@ -41,7 +41,7 @@ def test_after_a_clean_stop_the_newest_file_that_the_queues_reach() -> None:
     assert chosen(clean=True, queues_end=-1) == 0
 
 
-def test_after_a_crash_the_newest_file_that_the_checkpoint_vouches_for() -> None:
+def test_after_a_crash_recovery_begins_with_the_newest_file_that_the_checkpoint_covers() -> None:
     assert chosen(Checkpoint(logics_physical_offset=730)) == 7
     assert chosen(Checkpoint(logics_msg_timestamp_ms=5 * SECOND_MS)) == 4
     assert chosen() == 0

@@ -52,7 +52,7 @@ def bodies(path: Path, config: MessageStoreConfig = SMALL) -> list[bytes]:
 ALL = [b"%05d" % i * 20 for i in range(MESSAGES)]
 
 
-def test_one_lost_queue_is_filled_again_though_the_checkpoint_vouches_for_it(killed: Path) -> None:
+def test_one_lost_queue_is_filled_again_although_the_checkpoint_covers_it(killed: Path) -> None:
     shutil.rmtree(killed / "consumequeue" / "orders" / "1")
     assert bodies(killed) == ALL
     with open_store(RealFileSystem(), killed) as store:
@@ -232,7 +232,7 @@ def test_what_stood_in_index_files_that_are_gone_is_indexed_again() -> None:
 
 @pytest.mark.parametrize("rule", list(RecoverRule))
 @pytest.mark.parametrize("is_rebuilt", [False, True])
-def test_the_first_record_vouches_for_no_other_of_its_millisecond(rule: RecoverRule, is_rebuilt: bool) -> None:
+def test_the_first_record_does_not_cover_others_of_its_millisecond(rule: RecoverRule, is_rebuilt: bool) -> None:
     config = replace(SMALL, flush_disk_type=FlushDiskType.SYNC_FLUSH, recover_rule=rule)
     clock, fs = ManualClock(NOON_MS), MemoryFileSystem()
     with open_store(fs, config=config, clock=clock) as store:
@@ -255,7 +255,7 @@ def test_the_first_record_vouches_for_no_other_of_its_millisecond(rule: RecoverR
         ]
 
 
-def test_what_recovery_makes_again_is_no_longer_vouched_for() -> None:
+def test_the_checkpoint_no_longer_covers_what_recovery_rewrites() -> None:
     config = replace(SMALL, message_index_safe=True)  # one index file, not full: recovery begins with the first file
     clock, fs = ManualClock(NOON_MS), MemoryFileSystem()
     with open_store(fs, config=config, clock=clock) as store:
@@ -302,7 +302,7 @@ def test_the_status_of_a_get(killed: Path, topic: str, offset: int, status: GetM
         assert (result.status, result.next_begin_offset) == (status, following)
 
 
-def test_a_tag_that_nobody_has_is_no_matched_message(killed: Path) -> None:
+def test_a_tag_of_no_message_is_no_matched_message(killed: Path) -> None:
     with open_reader(killed) as reader:
         assert reader.get("orders", 0, 0, tags="B || C").status is GetMessageStatus.NO_MATCHED_MESSAGE
         assert len(reader.get("orders", 0, 0, tags="B || A", max_msgs=5).messages) == 5

@@ -1,4 +1,4 @@
-"""What the operating system is asked for: one fdatasync for a thousand producers who wait."""
+"""The system calls of a sync: a thousand waiting producers share one fdatasync."""
 
 import os
 import shutil
@@ -35,7 +35,7 @@ def of_log(calls: list[str]) -> list[str]:
     return [call.split("(")[0] for call in calls if "/commitlog/0" in call]
 
 
-def test_a_thousand_producers_who_wait_share_one_fdatasync(tmp_path: Path) -> None:
+def test_a_thousand_waiting_producers_share_one_fdatasync(tmp_path: Path) -> None:
     printed, calls = traced(tmp_path, f"trace={SYNCS}", "waiting_producers.py", str(PRODUCERS))
     assert printed == f"{PRODUCERS}\n"
     # One for the first, one for the others, who came while it ran.

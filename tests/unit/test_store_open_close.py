@@ -1,4 +1,4 @@
-"""Opening and closing a store: what is there afterwards, who is kept out, and what a failure leaves behind."""
+"""Opening and closing a store: its files afterwards, the lock, and what a failure leaves behind."""
 
 import gc
 import itertools

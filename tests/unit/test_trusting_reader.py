@@ -41,19 +41,19 @@ def closed_store(path: Path, count: int, rng: random.Random) -> Path:
     return path
 
 
-def vouched_for(path: Path) -> int:
+def covered_for(path: Path) -> int:
     """Which record the checkpoint says the queues know."""
     checkpoint = path / "checkpoint"
     return decode_checkpoint(checkpoint.read_bytes()).logics_physical_offset if checkpoint.exists() else 0
 
 
 @contextmanager
-def writer_stopped(path: Path, vouched: int) -> Iterator[None]:
+def writer_stopped(path: Path, covered: int) -> Iterator[None]:
     """A closed store as a writer that is stopped for a while would leave it, this process being the writer."""
     (path / "abort").touch()
     checkpoint = path / "checkpoint"
     page = decode_checkpoint(checkpoint.read_bytes())
-    checkpoint.write_bytes(encode_checkpoint(replace(page, logics_physical_offset=vouched)))
+    checkpoint.write_bytes(encode_checkpoint(replace(page, logics_physical_offset=covered)))
     lock = RealFileSystem().lock(path / "lock", b"lock")
     yield
     lock.release()
@@ -86,7 +86,7 @@ def test_a_store_that_is_being_written_reads_the_same(tmp_path, rng, after):
     with MessageStore.open(tmp_path, FLUSHING_SOON, given=GEOMETRY_KEYS, housekeeping=False) as store:
         known = fill(store, 200, rng)[-1].phy_offset
         deadline = time.monotonic() + 20
-        while vouched_for(tmp_path) < known:
+        while covered_for(tmp_path) < known:
             fill(store, 1, rng)
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -104,7 +104,7 @@ def test_what_the_queues_do_not_know_yet_is_found_in_the_log(tmp_path, rng):
     with open_reader(path) as whole:
         expected = dump(whole)
         places = sorted(line["phyOffset"] for line in expected if line["kind"] == "message")
-    behind, vouched = places[-20], places[-50]
+    behind, covered = places[-20], places[-50]
     for file in sorted((path / "consumequeue").glob("*/*/*")):
         units = [file.read_bytes()[at : at + 20] for at in range(0, file.stat().st_size, 20)]
         known = [unit for unit in units if decode_entry(unit).phy_offset < behind]
@@ -112,9 +112,9 @@ def test_what_the_queues_do_not_know_yet_is_found_in_the_log(tmp_path, rng):
     with trusting(path) as quick:
         assert dump(quick) == expected
         assert places[-22] <= quick.recovery.start_offset < behind
-    with writer_stopped(path, vouched), trusting(path) as quick:
+    with writer_stopped(path, covered), trusting(path) as quick:
         assert dump(quick) == expected
-        assert quick.recovery.start_offset == vouched
+        assert quick.recovery.start_offset == covered
 
 
 def test_damage_in_front_is_not_the_end_of_the_log(tmp_path):

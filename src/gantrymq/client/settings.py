@@ -21,6 +21,7 @@ from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.codes import SerializeType
 
 _NAMESPACE = re.compile(r"[a-zA-Z0-9_-]+")
+GROUP_NAME, GROUP_NAME_ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]{1,120}"), "1 to 120 of ^[%|a-zA-Z0-9_-]+$"
 
 
 @dataclass(frozen=True, slots=True)

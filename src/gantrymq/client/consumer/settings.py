@@ -3,7 +3,6 @@
 Source: DefaultMQPushConsumer, DefaultLitePullConsumer, DefaultMQPushConsumerImpl.checkConfig, Validators.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,14 +11,13 @@ from pathlib import Path
 
 from gantrymq.client.consumer.allocation import AllocateMessageQueueAveragely, AllocateMessageQueueStrategy
 from gantrymq.client.hooks import ConsumeMessageHook, check_hooks
-from gantrymq.client.settings import ClientConfig, ClientSettings, trace_topic
+from gantrymq.client.settings import GROUP_NAME, GROUP_NAME_ALLOWED, ClientConfig, ClientSettings, trace_topic
 from gantrymq.config.keys import key
 from gantrymq.errors import ConfigError
 from gantrymq.model.java import LONG_MAX
 
 DEFAULT_CONSUMER_GROUP = "DEFAULT_CONSUMER"
 MOST_INVISIBLE_MS = 12 * 3600 * 1000  # maxInvisibleTimeMills of RocketMQ's proxy
-_GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,120}")
 _TIMESTAMP = "%Y%m%d%H%M%S"
 
 
@@ -56,8 +54,8 @@ class GroupConfig(ClientConfig):
 
     def __post_init__(self) -> None:
         super(GroupConfig, self).__post_init__()
-        if not _GROUP.fullmatch(self.consumer_group) or self.consumer_group == DEFAULT_CONSUMER_GROUP:
-            allowed = f"1 to 120 of ^[%|a-zA-Z0-9_-]+$, and not {DEFAULT_CONSUMER_GROUP}"
+        if not GROUP_NAME.fullmatch(self.consumer_group) or self.consumer_group == DEFAULT_CONSUMER_GROUP:
+            allowed = f"{GROUP_NAME_ALLOWED}, and not {DEFAULT_CONSUMER_GROUP}"
             raise ConfigError("consumerGroup", self.consumer_group, allowed)
         trace_topic(self.trace)
         check_hooks(self.hooks, of_producer=False)

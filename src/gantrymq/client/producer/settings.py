@@ -3,17 +3,14 @@
 Source: DefaultMQProducer.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gantrymq.client.hooks import EndTransactionHook, SendMessageHook, check_hooks
 from gantrymq.client.producer.compression import CompressionType
-from gantrymq.client.settings import ClientConfig, ClientSettings, trace_topic
+from gantrymq.client.settings import GROUP_NAME, GROUP_NAME_ALLOWED, ClientConfig, ClientSettings, trace_topic
 from gantrymq.config.keys import key
 from gantrymq.errors import ConfigError
-
-_GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,120}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +50,8 @@ class ProducerConfig(ClientConfig):
     def __post_init__(self) -> None:
         # super() without arguments does not work in a dataclass with slots.
         super(ProducerConfig, self).__post_init__()
-        if not _GROUP.fullmatch(self.producer_group):
-            raise ConfigError("producerGroup", self.producer_group, "1 to 120 of ^[%|a-zA-Z0-9_-]+$")
+        if not GROUP_NAME.fullmatch(self.producer_group):
+            raise ConfigError("producerGroup", self.producer_group, GROUP_NAME_ALLOWED)
         trace_topic(self.trace)
         check_hooks(self.hooks, of_producer=True)
 

@@ -1,4 +1,4 @@
-"""A topic that was deleted and made again: its queues begin anew, and the log has two messages of each offset.
+"""A topic that was deleted and recreated: its queues restart at 0, and the log has two messages of each offset.
 
 What the queues last had is what counts, after a kill, after a power cut that took them, for who checks them and for
 who makes them anew.
