@@ -16,60 +16,38 @@ from types import TracebackType
 from typing import Self, Unpack, cast
 from weakref import finalize
 
-from gantrymq.client.arguments import checked, is_queue
+from gantrymq.client.arguments import checked
 from gantrymq.client.connection.async_client import AsyncClient
 from gantrymq.client.connection.heartbeats import Heartbeats
 from gantrymq.client.hooks import SendHooks
 from gantrymq.client.namespace import DLQ_PREFIX, RETRY_PREFIX, wrap_namespace
-from gantrymq.client.producer.fault import MQFaultStrategy
 from gantrymq.client.producer.outgoing import OutgoingMessage, check_batch, check_message, prepare, prepare_batch
 from gantrymq.client.producer.publish_routes import PublishRoutes
-from gantrymq.client.producer.request_reply import PendingReplies, create_reply_message, reply_topic
+from gantrymq.client.producer.request_reply import PendingReplies, create_reply_message
 from gantrymq.client.producer.send_window import SendWindow
+from gantrymq.client.producer.sender import MessageSender, QueueSelector, check_timeout, check_way, master_of
 from gantrymq.client.producer.settings import ProducerConfig, ProducerSettings
-from gantrymq.client.requests.calls import Call, recall_message
+from gantrymq.client.requests.calls import recall_message
 from gantrymq.client.requests.received import ReceivedMessage
-from gantrymq.client.requests.routes import TopicRoute
-from gantrymq.client.requests.send_result import DEFAULT_REGION, SendResult, SendStatus, read_send_result
+from gantrymq.client.requests.send_result import DEFAULT_REGION, SendResult
 from gantrymq.client.runtime.background import OnceTask
 from gantrymq.client.runtime.loop_thread import end_when_dropped
 from gantrymq.client.settings import ClientConfig, trace_topic
 from gantrymq.client.trace import GROUP_PREFIX, SEND_TIMEOUT_MS, TraceDispatcher, TraceHook, Tracing, with_trace
 from gantrymq.client.unique_id import UniqueIds
-from gantrymq.clock import Clock, SystemClock, monotonic_ms
+from gantrymq.clock import Clock, SystemClock
 from gantrymq.errors import (
-    MQBrokerError,
     MQClientError,
-    RemotingError,
-    RemotingTooMuchRequestError,
     RequestTimeoutError,
 )
 from gantrymq.format.recall_handle import decode_recall_handle
-from gantrymq.model.java import LONG_MAX
 from gantrymq.model.message import Message, StoredMessage, is_of_bytes
 from gantrymq.model.message_queue import MessageQueue
 from gantrymq.remoting.bodies.client import HeartbeatData, ProducerData
-from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
-
-# Chooses one of the queues of a message's topic (MessageQueueSelector).
-QueueSelector = Callable[[Sequence[MessageQueue]], MessageQueue]
 
 _LONG_BYTES = 64 * 1024
 _MAX_GROUP = 120
-
-RETRY_RESPONSE_CODES = frozenset(
-    (
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.NO_BUYER_ID,
-        ResponseCode.NOT_IN_CURRENT_UNIT,
-        ResponseCode.GO_AWAY,
-    )
-)
 
 
 class AsyncProducer:
@@ -100,10 +78,10 @@ class AsyncProducer:
         self._ids = UniqueIds(self._clock)
         self._tracing = tracing_of(config, config.trace, self._config.producer_group, "PRODUCE", self._clock)
         self._hooks = SendHooks(with_trace(config.hooks, self._tracing), self._config.producer_group, self._clock)
-        self._fault = MQFaultStrategy(latency_fault_enable=config.send_latency_fault_enable)
         self._routes = PublishRoutes(self._client, config, self._clock)
         beat = partial(_heartbeat, self._config.producer_group)
         heartbeats = self._heartbeats = Heartbeats(self._client, beat, self._routes.masters)
+        self._sender = MessageSender(self._client, self._routes, self._heartbeats, self._config, self._clock)
         self._window = SendWindow(config.back_pressure_for_async_send_num, config.back_pressure_for_async_send_size)
         self._end = partial(
             _end, self._replies, self._window, self._routes, self._heartbeats, self._client, self._tracing,
@@ -335,7 +313,7 @@ class AsyncProducer:
         async with self._window.entered(len(outgoing.body)):
             if not leaves():
                 raise asyncio.CancelledError
-            return await self._send(outgoing, queue, timeout_ms)
+            return await self._sender.send(outgoing, queue, timeout_ms)
 
     async def deliver_oneway(
         self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None = None
@@ -348,97 +326,12 @@ class AsyncProducer:
         self._check_open()
         check_way(queue, None)
         async with self._window.entered(len(outgoing.body)):
-            await self._send_oneway(outgoing, queue)
+            await self._sender.send_oneway(outgoing, queue)
 
     def _check_open(self) -> None:
         self._client.loop.check()
         if self._closing.is_begun:
             raise MQClientError("the producer is closed")
-
-    async def _send_oneway(self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None) -> None:
-        route = await self._routes.find(outgoing.topic, self._config.send_msg_timeout_ms)
-        given = _of_topic(_chosen(route, queue), outgoing.topic, self._config.namespace)
-        chosen = given or self._fault.select(route.publish, None, monotonic_ms(self._clock))
-        request = outgoing.request(self._config, chosen, self._clock.now_ms())
-        try:
-            address = master_of(route, chosen.broker_name)
-            outgoing.note(chosen, address)
-            await self._client.tell(address, request)
-        except (RemotingError, MQClientError):
-            self._routes.forget(outgoing.topic)
-            raise
-
-    async def _send(
-        self, outgoing: OutgoingMessage, queue: MessageQueue | QueueSelector | None, timeout_ms: int | None
-    ) -> SendResult:
-        wait_ms = self._config.send_msg_timeout_ms if timeout_ms is None else timeout_ms
-        began_ms = monotonic_ms(self._clock)
-        route = await self._routes.find(outgoing.topic, wait_ms)
-        chosen = _of_topic(_chosen(route, queue), outgoing.topic, self._config.namespace)
-        if chosen is not None:
-            left_ms = wait_ms - (monotonic_ms(self._clock) - began_ms)
-            return await self._attempt(outgoing, route, chosen, max(left_ms, 1))
-        return await self._send_anywhere(outgoing, route, wait_ms, began_ms)
-
-    async def _send_anywhere(
-        self, outgoing: OutgoingMessage, route: TopicRoute, wait_ms: int, began_ms: int
-    ) -> SendResult:
-        tried: list[str] = []
-        result: SendResult | None = None
-        error: Exception | None = None
-        for _ in range(1 + self._config.retry_times_when_send_failed):
-            left_ms = wait_ms - (monotonic_ms(self._clock) - began_ms)
-            if left_ms <= 0:
-                break
-            chosen = self._fault.select(route.publish, tried[-1] if tried else None, monotonic_ms(self._clock))
-            tried.append(chosen.broker_name)
-            try:
-                result = await self._attempt(outgoing, route, chosen, left_ms)
-            except MQBrokerError as refused:
-                if refused.response_code not in RETRY_RESPONSE_CODES:
-                    raise
-                error = refused
-                continue
-            except (RemotingError, MQClientError) as failed:
-                error = failed
-                continue
-            if result.status is SendStatus.SEND_OK or not self._config.retry_another_broker_when_not_store_ok:
-                return result
-        if result is not None:
-            return result
-        if error is None:
-            raise RemotingTooMuchRequestError(
-                f"sendDefaultImpl call timeout: {wait_ms} ms were over before an attempt, while the route was asked for"
-            )
-        cost_ms = monotonic_ms(self._clock) - began_ms
-        raise MQClientError(
-            f"Send [{len(tried)}] times, still failed, cost [{cost_ms}]ms, Topic: {outgoing.topic}, "
-            f"BrokersSent: [{', '.join(tried)}]: {error}"
-        ) from error
-
-    async def _attempt(
-        self, outgoing: OutgoingMessage, route: TopicRoute, queue: MessageQueue, timeout_ms: int
-    ) -> SendResult:
-        began_ms, failed = monotonic_ms(self._clock), True
-        call = Call(
-            lambda: outgoing.request(self._config, queue, self._clock.now_ms()),
-            lambda response, address: read_send_result(response, address, queue, outgoing.ids),
-        )
-        try:
-            address = master_of(route, queue.broker_name)
-            outgoing.note(queue, address)
-            if outgoing.correlation_id is not None:
-                await self._heartbeats.reach(address)  # by its connection the broker finds the requester
-                self._routes.follow(map(reply_topic, route.clusters))  # Java's client replies to any broker of these
-            result = await self._client.call(address, call, timeout_ms)
-            failed = False
-            return result
-        except (RemotingError, MQClientError):
-            self._routes.forget(outgoing.topic)  # the brokers may have moved
-            raise
-        finally:
-            latency_ms = monotonic_ms(self._clock) - began_ms
-            self._fault.update(queue.broker_name, latency_ms, monotonic_ms(self._clock), isolate=failed)
 
     def _full(self, topic: str) -> str:
         return wrap_namespace(self._config.namespace, topic)
@@ -503,51 +396,6 @@ def _heartbeat(producer_group: str, client_id: str) -> HeartbeatData:
     return HeartbeatData(client_id=client_id, producer_data_set=[ProducerData(group_name=producer_group)])
 
 
-def check_way(queue: object, timeout_ms: object) -> None:
-    """Validate the ``queue`` and ``timeout_ms`` of a send. Raises MQClientError."""
-    if queue is not None and not isinstance(queue, MessageQueue) and (not callable(queue) or isinstance(queue, type)):
-        hint = "; the body belongs into the message: send(Message(topic, body))" if isinstance(queue, bytes) else ""
-        raise MQClientError(f"queue={queue!r:.200} is neither a MessageQueue nor a function that chooses one{hint}")
-    if timeout_ms is not None:
-        check_timeout(timeout_ms)
-
-
-def check_timeout(timeout_ms: object) -> None:
-    """Validate a time limit. Raises MQClientError."""
-    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or not 1 <= timeout_ms <= LONG_MAX:
-        raise MQClientError(f"timeout_ms={timeout_ms!r} is not allowed: a whole number from 1")
-
-
-def _chosen(route: TopicRoute, queue: MessageQueue | QueueSelector | None) -> MessageQueue | None:
-    """The queue that is given or that the selector returns.
-
-    Raises MQClientError if the selector returns another type.
-    """
-    if queue is None:
-        return None
-    chosen: object = queue if isinstance(queue, MessageQueue) else queue(route.publish)
-    if not isinstance(chosen, MessageQueue):
-        raise MQClientError(f"the function that chooses a queue returned {chosen!r:.200}, which is no MessageQueue")
-    return chosen
-
-
 def _at_broker(broker_name: str, queues: Sequence[MessageQueue]) -> MessageQueue:
     """The first queue of a broker, or of any if it has none."""
     return next((queue for queue in queues if queue.broker_name == broker_name), queues[0])
-
-
-def _of_topic(queue: MessageQueue | None, full_topic: str, namespace: str) -> MessageQueue | None:
-    """The same queue. Raises MQClientError if its topic is not the message's, or if its number is invalid."""
-    if queue is not None and full_topic not in (queue.topic, wrap_namespace(namespace, queue.topic)):
-        raise MQClientError(f"the queue {queue} is of another topic than the message, {full_topic}")
-    if queue is not None and not is_queue(queue):
-        raise MQClientError(f"the queue {queue} has no number from 0")
-    return queue
-
-
-def master_of(route: TopicRoute, broker_name: str) -> str:
-    """The address of a broker's master; raises MQClientError."""
-    address = route.masters.get(broker_name)
-    if address is None:
-        raise MQClientError(f"The broker[{broker_name}] not exist")
-    return address

@@ -28,8 +28,9 @@ from typing import Unpack
 from gantrymq.client.connection.async_client import AsyncClient
 from gantrymq.client.hooks import SendHooks
 from gantrymq.client.namespace import without_namespace
-from gantrymq.client.producer.async_producer import AsyncProducer, master_of
+from gantrymq.client.producer.async_producer import AsyncProducer
 from gantrymq.client.producer.outgoing import OutgoingMessage, check_message
+from gantrymq.client.producer.sender import master_of
 from gantrymq.client.producer.settings import ProducerConfig, ProducerSettings
 from gantrymq.client.requests.calls import PullResult, PullStatus
 from gantrymq.client.requests.received import ReceivedMessage, received

@@ -14,9 +14,10 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from gantrymq.client.arguments import checked
-from gantrymq.client.producer.async_producer import AsyncProducer, QueueSelector, check_way, still_under_way
+from gantrymq.client.producer.async_producer import AsyncProducer, still_under_way
 from gantrymq.client.producer.outgoing import OutgoingMessage
 from gantrymq.client.producer.send_window import BlockingSendWindow
+from gantrymq.client.producer.sender import QueueSelector, check_way
 from gantrymq.client.producer.settings import ProducerConfig, ProducerSettings
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.client.requests.send_result import SendResult

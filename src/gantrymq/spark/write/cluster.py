@@ -23,8 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from gantrymq.client.producer.async_producer import RETRY_RESPONSE_CODES, AsyncProducer
+from gantrymq.client.producer.async_producer import AsyncProducer
 from gantrymq.client.producer.outgoing import prepare
+from gantrymq.client.producer.sender import RETRY_RESPONSE_CODES
 from gantrymq.client.producer.settings import ProducerConfig
 from gantrymq.client.requests.send_result import SendResult, SendStatus
 from gantrymq.errors import ConfigError, MQBrokerError, MQClientError, RemotingError
