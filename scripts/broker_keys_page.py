@@ -1,8 +1,8 @@
-"""Write docs/compatibility/broker-keys.md: every key of a broker.conf and a namesrv.conf, and what it does here.
+"""Write docs/compatibility/broker-keys.md and proxy-keys.md: every key of RocketMQ, and what it does here.
 
     .venv/bin/python scripts/broker_keys_page.py
 
-tests/compatibility/test_keys.py compares the page with what this script writes.
+tests/compatibility compares the pages with what this script writes.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gantrymq.config import grpc_settings
 from gantrymq.config.broker_settings import BrokerConfig
 from gantrymq.config.keys import fields_by_key, write_fields
 from gantrymq.config.known_keys import THREADS, WITHOUT_EFFECT
+from gantrymq.config.proxy_settings import ProxyConfig
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.namesrv import settings as namesrv
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "compatibility" / "broker-keys.md"
+PROXY_PAGE = ROOT / "docs" / "compatibility" / "proxy-keys.md"
+PROXY_NAMES = ROOT / "tests" / "compatibility" / "proxy-5.5.0.json"
 NAMES = ROOT / "tests" / "compatibility" / "rocketmq-5.5.0.json"
 BROKER_CLASSES = ("BrokerConfig", "MessageStoreConfig", "NettyServerConfig", "NettyClientConfig", "AuthConfig")
 NAMESRV_CLASSES = ("NamesrvConfig", "NettyServerConfig")
@@ -43,6 +47,23 @@ no file sets it there.
 
 `scripts/broker_keys_page.py` writes this page from `config/known_keys.py` and the settings classes. Tests compare it
 with them, and all names and defaults with RocketMQ's classes.
+"""
+PROXY_INTRODUCTION = f"""\
+# Every key of rmq-proxy.json
+
+These are the keys of RocketMQ 5.5.0's proxy, with its defaults, and what each one does here:
+
+- **{WORKS}**: as in RocketMQ. Where our default is another one, it is named. A key "of a broker, too" may stand in the
+  broker.conf of a broker that speaks gRPC itself (`grpcServerPort`). All are read only at the start.
+- **{WARNS}**: RocketMQ acts on it, and here it has no effect. If its value is not RocketMQ's default, the start of a
+  proxy or broker warns of it.
+- **{HARMLESS}**: it tunes Java's own machinery, or does nothing in RocketMQ either. No warning.
+
+`gantrymq proxy -pc FILE` reads an rmq-proxy.json. In a broker.conf, keys that RocketMQ's broker has as well, such as
+`maxMessageSize`, `metricsExporterType` and `traceOn`, are the [broker's](broker-keys.md).
+
+`scripts/broker_keys_page.py` writes this page. Tests compare it with the settings classes, and all names and defaults
+with RocketMQ's class.
 """
 TLS = """\
 The keys `tls.*` of RocketMQ's `tls.properties` may stand in a broker.conf or namesrv.conf here, for example
@@ -108,6 +129,21 @@ def namesrv_rows(names: Mapping[str, Any]) -> list[str]:
     return rows
 
 
+def proxy_rows(names: Mapping[str, str | None]) -> list[str]:
+    """The table of a proxy's keys."""
+    ours, of_broker = write_fields(ProxyConfig()), fields_by_key(grpc_settings.GrpcConfig)
+    rows = []
+    for key in sorted(names, key=str.lower):
+        if key in ours:
+            here = _working(key, names[key], ours[key], at_start=False)
+            here += ", of a broker, too" if key in of_broker else ""
+        else:
+            row = grpc_settings.WITHOUT_EFFECT[key]
+            here = f"{HARMLESS if row.default is None else WARNS}: {row.reason}"
+        rows.append(_row(key, names[key], here))
+    return rows
+
+
 def own_rows(names: Mapping[str, Any]) -> list[str]:
     """The table of keys that RocketMQ does not have."""
     java = {key for keys in names["keys"].values() for key in keys} | set(names["withoutSetter"]["MessageStoreConfig"])
@@ -135,5 +171,17 @@ def page() -> str:
     ]).rstrip() + "\n"  # fmt: skip
 
 
+def proxy_page() -> str:
+    """The text of the page of the proxy's keys."""
+    names = json.loads(PROXY_NAMES.read_text())
+    own = sorted(set(write_fields(ProxyConfig())) - set(names), key=str.lower)
+    return "\n".join([
+        PROXY_INTRODUCTION,
+        "| key | default in RocketMQ | here |\n|---|---|---|", *proxy_rows(names), "",
+        f"Besides them a proxy here has {', '.join(f'`{key}`' for key in own)}, and the keys `tls.*`.",
+    ]).rstrip() + "\n"  # fmt: skip
+
+
 if __name__ == "__main__":
+    PROXY_PAGE.write_text(proxy_page())
     PAGE.write_text(page())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from gantrymq.clock import ManualClock
+from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.grpc.brokers.interface import Brokers
 from gantrymq.grpc.brokers.popped import PoppedMessages
 from gantrymq.grpc.calls.acks import SettleMessages
@@ -50,15 +51,15 @@ def acked(handles: Iterable[str], answer: Answer = lambda broker, command: Respo
     brokers, clock = AskedBrokers(answer), ManualClock(NOW_MS)
 
     async def ack() -> Any:
-        asked = cast(Brokers, brokers)
+        asked, config = cast(Brokers, brokers), GrpcConfig()
         popped = PoppedMessages(asked, clock)
-        renewals = Renewals(asked, popped, clock)
-        clients = Clients(asked, clock, cast(Any, None))
+        renewals = Renewals(config, asked, popped, clock)
+        clients = Clients(config, asked, clock, cast(Any, None))
         request = messages.AckMessageRequest()
         request.group.name, request.topic.name = "g", "t"
         for number, text in enumerate(handles):
             request.entries.add(message_id=str(number), receipt_handle=text)
-        return await SettleMessages(clients, popped, renewals).ack(CALLER, request)
+        return await SettleMessages(config, clients, popped, renewals).ack(CALLER, request)
 
     return asyncio.run(ack()), brokers.asked
 

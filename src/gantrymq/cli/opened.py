@@ -32,14 +32,15 @@ def read_options(config_file: Path | None, assignments: list[str] | None) -> Rea
 def read_entries(
     config_file: Path | None, assignments: list[str] | None, also: Callable[[str], bool] = lambda key: False
 ) -> dict[str, str]:
-    """The entries of ``-c`` and ``--set``; ``--set`` has precedence.
+    """The entries of ``-c``, properties or JSON, and ``--set``; ``--set`` has precedence.
 
     ``also`` accepts further keys beside those of a broker. Raises ConfigError if ``--set`` names an unknown key,
     OSError.
     """
-    from gantrymq.config.properties import parse_assignments, parse_properties
+    from gantrymq.config.properties import parse_assignments, parse_json, parse_properties
 
-    entries = parse_properties(_text(config_file)) if config_file else {}
+    text = _text(config_file) if config_file else ""
+    entries = parse_json(text) if text.lstrip().startswith("{") else parse_properties(text)
     return entries | parse_assignments(assignments or (), also)
 
 

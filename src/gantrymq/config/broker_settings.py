@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from gantrymq.config.exporter_settings import ExporterConfig
+from gantrymq.config.grpc_settings import WITHOUT_EFFECT as OF_PROXY
+from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.config.keys import (
     check_text,
     check_values,
@@ -171,7 +173,7 @@ class BrokerConfig(RemotingLimits, ExporterConfig):
 
 
 class LiveConfig:
-    """The settings in force, which UPDATE_BROKER_CONFIG changes while the broker runs.
+    """The settings in force, which UPDATE_BROKER_CONFIG changes while the broker runs: ``broker``, ``store``, ``grpc``.
 
     ``keep`` gets the changed entries, to write them into the ``broker.conf`` of the settings.
     Thread rule: one thread changes them; a reader reads ``broker`` or ``store`` again for each use.
@@ -185,6 +187,7 @@ class LiveConfig:
     ) -> None:
         self.broker = broker or BrokerConfig()
         self.store = store or MessageStoreConfig()
+        self.grpc = GrpcConfig()
         self.keep = keep
         self._others: dict[str, str] = {}
 
@@ -201,10 +204,12 @@ class LiveConfig:
             self._refuse_start_keys(entries)
         broker = replace(self.broker, **read_fields(self.broker, entries))
         store = replace(self.store, **read_fields(self.store, entries))
+        grpc = replace(self.grpc, **read_fields(self.grpc, entries))
         if running:
             require_same_at_start(self.broker, broker)
             require_same_at_start(self.store, store)
-        self.broker, self.store = broker, store
+            require_same_at_start(self.grpc, grpc)
+        self.broker, self.store, self.grpc = broker, store, grpc
         self._others |= others
 
     def _refuse_start_keys(self, entries: Mapping[str, str]) -> None:
@@ -215,26 +220,32 @@ class LiveConfig:
 
     def warnings(self) -> list[str]:
         """A line for each key that was set, acts in RocketMQ, and has no effect here."""
-        return warnings(self._others)
+        others = {name: text for name, text in self._others.items() if name not in WITHOUT_EFFECT}
+        return [*warnings(self._others), *warnings(others, OF_PROXY)]
 
     def to_properties(self) -> str:
-        """The settings of broker and store as the text of a ``broker.conf``, one key a line."""
-        entries = self._others | write_fields(self.store) | write_fields(self.broker)
+        """The settings of broker and store as the text of a ``broker.conf``, one key a line.
+
+        Those of gRPC are there if they are not the default.
+        """
+        default = write_fields(GrpcConfig())
+        grpc = {name: text for name, text in write_fields(self.grpc).items() if text != default[name]}
+        entries = self._others | grpc | write_fields(self.store) | write_fields(self.broker)
         return "".join(f"{name}={value}\n" for name, value in entries.items())
 
 
 def knows(name: str) -> bool:
-    """Whether a key has an effect here, on the broker or on its store."""
-    return name in fields_by_key(BrokerConfig) or name in fields_by_key(MessageStoreConfig)
+    """Whether a key has an effect here, on the broker, its store or its gRPC."""
+    return any(name in fields_by_key(kind) for kind in (BrokerConfig, MessageStoreConfig, GrpcConfig))
 
 
 def is_live(name: str) -> bool:
     """Whether a change of a key takes effect in a running broker."""
-    specs = (fields_by_key(kind).get(name) for kind in (BrokerConfig, MessageStoreConfig))
+    specs = (fields_by_key(kind).get(name) for kind in (BrokerConfig, MessageStoreConfig, GrpcConfig))
     found = [spec for spec in specs if spec is not None]
     return bool(found) and not any(spec.metadata["at_start"] for spec in found)
 
 
 def is_known(name: str) -> bool:
     """Whether a key has an effect here or in RocketMQ."""
-    return knows(name) or name in WITHOUT_EFFECT
+    return knows(name) or name in WITHOUT_EFFECT or name in OF_PROXY

@@ -205,17 +205,18 @@ _HARMLESS = {
 }
 
 
-def _rows() -> dict[str, KeyWithoutEffect]:
+def rows_of(acting: Mapping[str, str], harmless: Mapping[str, str]) -> dict[str, KeyWithoutEffect]:
+    """A row for each key of two tables by reason: ``name=default`` of keys that act in RocketMQ, names of others."""
     rows = {}
-    for reason, entries in _ACTING.items():
+    for reason, entries in acting.items():
         for name, _, default in (entry.partition("=") for entry in entries.split()):
             rows[name] = KeyWithoutEffect(reason, default)
-    for reason, names in _HARMLESS.items():
+    for reason, names in harmless.items():
         rows |= dict.fromkeys(names.split(), KeyWithoutEffect(reason, None))
     return rows
 
 
-WITHOUT_EFFECT: Mapping[str, KeyWithoutEffect] = _rows()
+WITHOUT_EFFECT: Mapping[str, KeyWithoutEffect] = rows_of(_ACTING, _HARMLESS)
 
 
 def warnings(entries: Mapping[str, str], table: Mapping[str, KeyWithoutEffect] = WITHOUT_EFFECT) -> list[str]:

@@ -4,11 +4,14 @@ A key with an effect has a field in a settings class. A key that acts in RocketM
 key, are reported; in a file neither stops the work.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gantrymq.config.broker_settings import BrokerConfig, is_known
+from gantrymq.config.grpc_settings import WITHOUT_EFFECT as OF_PROXY
+from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.config.keys import fields_by_key, read_fields
 from gantrymq.config.known_keys import WITHOUT_EFFECT, warnings
 from gantrymq.config.settings import MessageStoreConfig
@@ -39,6 +42,26 @@ def parse_properties(text: str) -> dict[str, str]:
     for line in _logical_lines(text):
         if start := _KEY.match(line):
             entries[_unescaped(start[1])] = _unescaped(line[start.end() :]).rstrip()
+    return entries
+
+
+def parse_json(text: str) -> dict[str, str]:
+    """The entries of an ``rmq-proxy.json``: one object of texts, numbers and bools. null leaves a key at its default.
+
+    Raises ConfigError.
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError("rmq-proxy.json", text[:32], f"JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise ConfigError("rmq-proxy.json", text[:32], "one JSON object")
+    entries = {}
+    for name, value in found.items():
+        if isinstance(value, list | dict):
+            raise ConfigError(name, str(value)[:32], "a text, a number, true or false")
+        if value is not None:
+            entries[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return entries
 
 
@@ -118,7 +141,8 @@ _OF_OTHER_RELEASES = {
     "storePathAbort": "the abort file is abort in the store",
     "abortFile": "the abort file is abort in the store",
 }
-_EVERY_KEY = sorted({*fields_by_key(MessageStoreConfig), *fields_by_key(BrokerConfig), *WITHOUT_EFFECT})
+_FIELDS = (fields_by_key(kind) for kind in (MessageStoreConfig, BrokerConfig, GrpcConfig))
+_EVERY_KEY = sorted({*WITHOUT_EFFECT, *OF_PROXY}.union(*_FIELDS))
 
 
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gantrymq.config.exporter_settings import ExporterConfig
-from gantrymq.config.keys import check_text, check_values, fields_by_key, key, read_fields
+from gantrymq.config.grpc_settings import WITHOUT_EFFECT, GrpcConfig
+from gantrymq.config.keys import check_text, fields_by_key, key, read_fields
+from gantrymq.config.known_keys import warnings
 from gantrymq.config.name_servers import name_server_addresses
-from gantrymq.model.java import LONG_MAX
 
 
 @dataclass(frozen=True)
-class ProxyConfig(ExporterConfig):
+class ProxyConfig(GrpcConfig, ExporterConfig):
     """The settings of one proxy. Immutable and validated; raises ConfigError.
 
     ``grpc_server_port`` 0 takes a free port. The default of ``bind_address`` is loopback; RocketMQ's is all addresses.
@@ -23,7 +24,15 @@ class ProxyConfig(ExporterConfig):
     bind_address: str = key("bindAddress", "127.0.0.1", at_start=True)
     local_serve_addr: str = key("localServeAddr", "127.0.0.1", at_start=True)
     grpc_server_port: int = key("grpcServerPort", 8081, least=0, most=65535, at_start=True)
-    max_message_size_bytes: int = key("maxMessageSize", 4 << 20, least=1, most=LONG_MAX, at_start=True)
+    max_message_size_bytes: int = key("maxMessageSize", 4 << 20, at_start=True)  # 0 or less: no limit
+    # Routes and configurations are read again after this time. So many are kept.
+    route_cache_s: int = key("topicRouteServiceCacheRefreshSeconds", 20, least=1, at_start=True)
+    max_routes: int = key("topicRouteServiceCacheMaxNum", 20_000, least=1, at_start=True)
+    topic_cache_s: int = key("topicConfigCacheRefreshSeconds", 20, least=1, at_start=True)
+    max_topics: int = key("topicConfigCacheMaxNum", 20_000, least=1, at_start=True)
+    group_cache_s: int = key("subscriptionGroupConfigCacheRefreshSeconds", 20, least=1, at_start=True)
+    max_groups: int = key("subscriptionGroupConfigCacheMaxNum", 20_000, least=1, at_start=True)
+    producer_heartbeat_s: int = key("transactionHeartbeatPeriodSecond", 20, least=1, at_start=True)
     # Labels of its metrics. An empty name is that of the machine.
     proxy_name: str = key("proxyName", "", at_start=True)
     proxy_cluster_name: str = key("proxyClusterName", "DefaultCluster", at_start=True)
@@ -33,7 +42,7 @@ class ProxyConfig(ExporterConfig):
 
     def __post_init__(self) -> None:
         """Validate every value and the name servers' addresses."""
-        check_values(self)
+        super().__post_init__()
         name_server_addresses("namesrvAddr", self.namesrv_addr)
 
     @property
@@ -50,5 +59,10 @@ def read_proxy_config(entries: Mapping[str, str]) -> ProxyConfig:
 
 
 def is_known(name: str) -> bool:
-    """Whether a key has an effect on a proxy."""
-    return name in fields_by_key(ProxyConfig)
+    """Whether a key has an effect on a proxy, here or in RocketMQ."""
+    return name in fields_by_key(ProxyConfig) or name in WITHOUT_EFFECT
+
+
+def proxy_warnings(entries: Mapping[str, str]) -> list[str]:
+    """A line for each entry that acts in RocketMQ's proxy, has no effect here, and is not RocketMQ's default."""
+    return warnings(entries, WITHOUT_EFFECT)

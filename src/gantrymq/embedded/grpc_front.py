@@ -51,6 +51,7 @@ def grpc_front(broker: BrokerServer, clock: Clock, tls: TlsServer | None = None)
         is_guarded=access is not None,
     )
     return GrpcServer(
+        config.grpc,
         brokers,
         clock,
         max_body_bytes=lambda: config.store.max_message_size_bytes,

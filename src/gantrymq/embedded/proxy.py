@@ -71,8 +71,9 @@ class Proxy:
 
         config = self._config
         access = AccessControl(Path(config.acl_plain_file)) if config.acl_enable else None
-        brokers = ClusterBrokers(config.name_servers, self._client_tls)
+        brokers = ClusterBrokers(config, self._client_tls)
         server = GrpcServer(
+            config,
             brokers,
             SystemClock(),
             max_body_bytes=lambda: config.max_message_size_bytes,

@@ -1,6 +1,6 @@
 """The gRPC server: the table of calls, their senders, and what happens to errors.
 
-    server = GrpcServer(brokers, clock, max_body_bytes=lambda: 4 << 20)
+    server = GrpcServer(GrpcConfig(), brokers, clock, max_body_bytes=lambda: 4 << 20)
     await server.start("127.0.0.1", 8081)
     print(server.port)
     await server.close()
@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
 import grpc
 import grpc.aio
 
 from gantrymq.clock import Clock
+from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.errors import GantrymqError, RemotingError
-from gantrymq.grpc import limits
 from gantrymq.grpc.brokers.interface import Brokers
 from gantrymq.grpc.brokers.popped import PoppedMessages
 from gantrymq.grpc.calls.acks import SettleMessages
@@ -45,11 +44,10 @@ from gantrymq.grpc.tls_port import TlsPort
 from gantrymq.logs import get_logger
 from gantrymq.remoting.transport.tls import TlsMode, TlsServer
 
+_EXPIRE_PERIOD_S = 5.0
 Call = Callable[[Caller, Any], Awaitable[Any]]
 
-_EXPIRE_PERIOD_S = 5.0
 _OPTIONS = (
-    ("grpc.max_receive_message_length", limits.MAX_INBOUND_BYTES),
     ("grpc.max_send_message_length", -1),
     ("grpc.so_reuseport", 0),  # a second server on the port is an error
     ("grpc.keepalive_permit_without_calls", 1),
@@ -69,6 +67,7 @@ class GrpcServer:
 
     def __init__(
         self,
+        config: GrpcConfig,
         brokers: Brokers,
         clock: Clock,
         *,
@@ -82,35 +81,35 @@ class GrpcServer:
         self._authenticate, self._host, self.port = authenticate, advertised_host, 0
         self._tls = None if tls is None or tls.mode is TlsMode.DISABLED else tls
         self._tls_port = None if self._tls is None else TlsPort(self._tls)
-        transactions, nonces, popped = Transactions(brokers, clock), Nonces(), PoppedMessages(brokers, clock)
-        self._transactions = transactions
-        self._renewals = renewals = Renewals(brokers, popped, clock)
+        self._config, popped, nonces = config, PoppedMessages(brokers, clock), Nonces(config.relay_timeout_s)
+        self._transactions = transactions = Transactions(config, brokers, clock)
+        self._renewals = renewals = Renewals(config, brokers, popped, clock)
         requests = BrokerRequests(clock, transactions, nonces)
-        self._clients = clients = Clients(brokers, clock, requests.answer, self._left)
-        self._receives = ReceiveMessage(brokers, clock, clients, popped, renewals)
-        self._telemetry = telemetry = Telemetry(brokers, clock, clients, nonces, max_body_bytes)
+        self._clients = clients = Clients(config, brokers, clock, requests.answer, self._left)
+        self._receives = ReceiveMessage(config, brokers, clock, clients, popped, renewals)
+        self._telemetry = telemetry = Telemetry(config, brokers, clock, clients, nonces, max_body_bytes)
         routes, settles = (
             Routes(brokers, lambda: f"{self._host}:{self.port}"),
-            SettleMessages(clients, popped, renewals),
+            SettleMessages(config, clients, popped, renewals),
         )
         self._calls: dict[str, Call] = {
             "QueryRoute": routes.query_route,
             "QueryAssignment": routes.query_assignment,
             "Heartbeat": telemetry.heartbeat,
             "NotifyClientTermination": telemetry.terminated,
-            "SendMessage": SendMessage(brokers, clock, transactions, max_body_bytes).send,
-            "RecallMessage": RecallMessage(brokers).recall,
+            "SendMessage": SendMessage(config, brokers, clock, transactions, max_body_bytes).send,
+            "RecallMessage": RecallMessage(config, brokers).recall,
             "EndTransaction": transactions.end,
             "AckMessage": settles.ack,
             "ChangeInvisibleDuration": settles.change_invisible_duration,
             "ForwardMessageToDeadLetterQueue": settles.forward_to_dead_letters,
         }
         self._server: grpc.aio.Server | None = None
-        self._chores: asyncio.Task[None] | None = None
+        self._chores: list[asyncio.Task[None]] = []
 
     async def start(self, host: str, port: int) -> None:
         """Listen; port 0 takes a free one. Raises RemotingError if the port is in use."""
-        self._server = server = grpc.aio.server(options=_OPTIONS)
+        self._server = server = grpc.aio.server(options=self._options())
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(messages.SERVICE, self._handlers()),))
         shown = f"[{host}]" if ":" in host else host
         try:
@@ -120,17 +119,27 @@ class GrpcServer:
         await server.start()
         if self._tls_port is not None:
             self.port = await self._tls_port.start(host, port, self.port)
-        self._chores = asyncio.ensure_future(self._look_after())
+        expires = [self._clients.expire, self._transactions.expire]
+        if self._tls is not None:
+            expires.append(self._tls.reload)
+        renew_s = self._config.renew_period_ms / 1000
+        chores = _every(_EXPIRE_PERIOD_S, *expires), _every(renew_s, self._renewals.renew)
+        self._chores = [asyncio.ensure_future(chore) for chore in chores]
+
+    def _options(self) -> list[tuple[str, int]]:
+        config = self._config
+        return [
+            *_OPTIONS,
+            ("grpc.max_receive_message_length", config.max_inbound_bytes),
+            ("grpc.max_concurrent_streams", config.max_concurrent_calls),
+            ("grpc.max_connection_idle_ms", config.idle_connection_ms),
+        ]
 
     async def close(self) -> None:
         """End all calls and streams, and let unsettled messages of clients become visible. Idempotent."""
         server, self._server = self._server, None
         if server is None:
             return
-        if self._chores is not None:
-            self._chores.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._chores
         await self._stop(server)
         self._clients.close()
         await self._renewals.drain()
@@ -140,26 +149,15 @@ class GrpcServer:
         """End as a killed process ends: connections break, no broker is told."""
         server, self._server = self._server, None
         if server is not None:
-            if self._chores is not None:
-                self._chores.cancel()
             await self._stop(server)
 
     async def _stop(self, server: grpc.aio.Server) -> None:
+        for chore in self._chores:
+            chore.cancel()
+        await asyncio.gather(*self._chores, return_exceptions=True)
         if self._tls_port is not None:
             await self._tls_port.close()
         await server.stop(0)
-
-    async def _look_after(self) -> None:
-        chores = [self._clients.expire, self._transactions.expire, self._renewals.renew]
-        if self._tls is not None:
-            chores.append(self._tls.reload)
-        while True:
-            await asyncio.sleep(_EXPIRE_PERIOD_S)
-            for chore in chores:
-                try:
-                    chore()
-                except Exception as error:  # the others, and the next round, must not end with it
-                    log.exception("a periodic task of the gRPC server failed", exc_info=error)
 
     def _left(self, client: Client) -> None:
         self._renewals.left(client)
@@ -229,3 +227,13 @@ class GrpcServer:
         metadata = metadata_of(context)
         address = address_of(context.peer(), self._tls_port.client_of if self._tls_port is not None else None)
         return read_caller(metadata, address, self._authenticate(metadata, address))
+
+
+async def _every(period_s: float, *chores: Callable[[], None]) -> None:
+    while True:
+        await asyncio.sleep(period_s)
+        for chore in chores:
+            try:
+                chore()
+            except Exception as error:  # the others, and the next round, must not end with it
+                log.exception("a periodic task of the gRPC server failed", exc_info=error)

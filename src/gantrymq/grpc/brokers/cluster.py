@@ -1,8 +1,8 @@
 """The brokers of a cluster: requests go over remoting to the masters that the name servers name.
 
-Routes and configurations are kept for 20 s. One connection to each broker serves all clients. A broker knows of the
-clients only the producers of transactions, in the proxy's own heartbeats, because it asks them about undecided
-transactions. Consumers are not registered at brokers, as by RocketMQ's proxy.
+Routes and configurations are kept for 20 s, unless the settings say otherwise. One connection to each broker serves all
+clients. A broker knows of the clients only the producers of transactions, in the proxy's own heartbeats, because it
+asks them about undecided transactions. Consumers are not registered at brokers, as by RocketMQ's proxy.
 
 Source: ClusterMessageService, ClusterMetadataService, ClusterTopicRouteService, ClusterTransactionService.
 """
@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from gantrymq.client.requests.calls import cluster_info, topic_route
 from gantrymq.client.requests.records import decode_records
+from gantrymq.config.proxy_settings import ProxyConfig
 from gantrymq.errors import GantrymqError, MQBrokerError, RemotingConnectError, RemotingError
 from gantrymq.grpc.brokers.interface import FromBroker, TopicRoute, message_type_of
 from gantrymq.grpc.protocol.caller import Caller
@@ -37,10 +38,7 @@ from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.client import RemotingClient
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
 
-KEPT_S = 20.0  # topicRouteServiceCacheRefreshSeconds and others
 _MISSING_KEPT_S = 1.0
-_MOST_KEPT = 20_000  # topicRouteServiceCacheMaxNum
-_HEARTBEAT_S = 20.0  # transactionHeartbeatPeriodSecond
 _BEHIND_BYTES = 1 << 20
 _TIMEOUT_MS = 3_000
 _TRANSACTIONAL = ("TRANSACTION", "MIXED")
@@ -50,9 +48,10 @@ log = get_logger("gantrymq.grpc")
 
 
 class _Kept:
-    """Values by key, each with the time until which it is fresh. Callers of one key wait for the same lookup."""
+    """At most ``most`` values by key, each fresh for ``fresh_s``. Callers of one key wait for the same lookup."""
 
-    def __init__(self) -> None:
+    def __init__(self, fresh_s: float, most: int) -> None:
+        self._fresh_s, self._most = fresh_s, most
         self._values: dict[str, tuple[Any, float]] = {}
         self._lookups: dict[str, asyncio.Task[Any]] = {}
 
@@ -80,10 +79,10 @@ class _Kept:
         self._lookups.pop(key, None)
         if task.cancelled() or task.exception() is not None:
             return
-        if key not in self._values and len(self._values) >= _MOST_KEPT:
+        if key not in self._values and len(self._values) >= self._most:
             del self._values[next(iter(self._values))]
         value = task.result()
-        self._values[key] = value, time.monotonic() + (_MISSING_KEPT_S if value is None else KEPT_S)
+        self._values[key] = value, time.monotonic() + (_MISSING_KEPT_S if value is None else self._fresh_s)
 
 
 class _RemoteExchange:
@@ -178,17 +177,20 @@ class _Producers:
 
 
 class ClusterBrokers:
-    """The brokers that the name servers at ``name_servers`` know. Thread rule: the event loop's thread.
+    """The brokers that the name servers of ``config`` know. Thread rule: the event loop's thread.
 
     ``tls`` is the context for connections to them, or None.
     """
 
-    def __init__(self, name_servers: Sequence[str], tls: Any = None) -> None:
-        self._name_servers = list(name_servers)
+    def __init__(self, config: ProxyConfig, tls: Any = None) -> None:
+        self._config, self._name_servers = config, config.name_servers
         self.producers = _Producers(self)
         dispatcher = RequestDispatcher({RequestCode.CHECK_TRANSACTION_STATE: self._check})
         self._client = RemotingClient(handler=dispatcher, tls=tls)
-        self._routes, self._topics, self._groups, self._clusters = _Kept(), _Kept(), _Kept(), _Kept()
+        self._routes = _Kept(config.route_cache_s, config.max_routes)
+        self._topics = _Kept(config.topic_cache_s, config.max_topics)
+        self._groups = _Kept(config.group_cache_s, config.max_groups)
+        self._clusters = _Kept(config.route_cache_s, 1)
         self._addresses: dict[str, str] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
         self._heartbeats: asyncio.Task[None] | None = None
@@ -354,7 +356,7 @@ class ClusterBrokers:
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(_HEARTBEAT_S)
+            await asyncio.sleep(self._config.producer_heartbeat_s)
             await self.producers.beat_all()
 
 

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.errors import GantrymqError
 from gantrymq.grpc import limits
 from gantrymq.grpc.brokers.popped import PoppedMessages
@@ -32,8 +33,8 @@ from gantrymq.remoting.codes import ResponseCode
 class SettleMessages:
     """Answers the three calls. A handle may be older than the one that a renewal has made of it."""
 
-    def __init__(self, clients: Clients, popped: PoppedMessages, renewals: Renewals) -> None:
-        self._clients, self._popped, self._renewals = clients, popped, renewals
+    def __init__(self, config: GrpcConfig, clients: Clients, popped: PoppedMessages, renewals: Renewals) -> None:
+        self._config, self._clients, self._popped, self._renewals = config, clients, popped, renewals
 
     async def ack(self, caller: Caller, request: Any) -> Any:
         """The answer to an AckMessageRequest, with a status for each message."""
@@ -104,7 +105,7 @@ class SettleMessages:
     async def change_invisible_duration(self, caller: Caller, request: Any) -> Any:
         """The answer to a ChangeInvisibleDurationRequest, with the new handle."""
         topic, group = require_topic(request.topic.name), require_group(request.group.name)
-        invisible_ms = require_invisible_time(to_ms(request.invisible_duration))
+        invisible_ms = require_invisible_time(to_ms(request.invisible_duration), self._config.max_invisible_ms)
         handle = self._newest(caller, group, request.message_id, request.receipt_handle)
         renewed = await self._popped.hide(caller, handle, group, topic, invisible_ms, suspend=request.suspend)
         if renewed is None:

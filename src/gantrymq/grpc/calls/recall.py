@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.format.recall_handle import decode_recall_handle
 from gantrymq.grpc import limits
 from gantrymq.grpc.brokers.interface import Brokers, ask, message_type_of
@@ -25,14 +26,14 @@ _DELAYED = (MessageType.DELAY.name, "MIXED")
 class RecallMessage:
     """Answers recalls."""
 
-    def __init__(self, brokers: Brokers) -> None:
-        self._brokers = brokers
+    def __init__(self, config: GrpcConfig, brokers: Brokers) -> None:
+        self._config, self._brokers = config, brokers
 
     async def recall(self, caller: Caller, request: Any) -> Any:
         """The answer to a RecallMessageRequest: the id of the message. Raises CallError if it is refused."""
         topic = require_topic(request.topic.name)
         expected = message_type_of(await self._brokers.topic(caller, topic))
-        if expected not in _DELAYED:
+        if expected not in _DELAYED and self._config.check_message_type:
             raise CallError(
                 Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
                 f"TopicMessageType validate failed, the expected type is {expected}, but actual type is DELAY",

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from gantrymq.client.requests.pop_calls import INIT_MAX, MOST_POPPED, PopResult, PopTarget, popped_messages
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.clock import Clock
+from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.errors import GantrymqError
 from gantrymq.grpc import limits
 from gantrymq.grpc.brokers.interface import Brokers, Exchange, TopicRoute
@@ -78,8 +79,15 @@ class ReceiveMessage:
     """Answers receives. Thread rule: the event loop's thread."""
 
     def __init__(
-        self, brokers: Brokers, clock: Clock, clients: Clients, popped: PoppedMessages, renewals: Renewals
+        self,
+        config: GrpcConfig,
+        brokers: Brokers,
+        clock: Clock,
+        clients: Clients,
+        popped: PoppedMessages,
+        renewals: Renewals,
     ) -> None:
+        self._config = config
         self._brokers, self._clock, self._clients = brokers, clock, clients
         self._popped, self._renewals = popped, renewals
         self._tasks: set[asyncio.Task[None]] = set()
@@ -125,11 +133,16 @@ class ReceiveMessage:
         client = await self._clients.with_settings(caller)
         topic, group = require_topic(request.message_queue.topic.name), require_group(request.group.name)
         config = await self._brokers.group(caller, group)
-        settings = settings_of_group(config) if client.kept is None else merged_settings(client.kept, config, 0)
-        polling_ms = _polling_ms(request, settings, caller, remaining_s)
-        invisible_ms = limits.DEFAULT_INVISIBLE_MS
-        if not request.auto_renew:
-            invisible_ms = require_invisible_time(to_ms(request.invisible_duration), limits.MIN_RECEIVE_INVISIBLE_MS)
+        settings = (
+            settings_of_group(self._config, config)
+            if client.kept is None
+            else merged_settings(self._config, client.kept, config, 0)
+        )
+        polling_ms = _polling_ms(self._config, request, settings, caller, remaining_s)
+        invisible_ms, renews = self._config.default_invisible_ms, self._config.renews and request.auto_renew
+        if not renews:
+            least_ms, most_ms = self._config.min_receive_invisible_ms, self._config.max_invisible_ms
+            invisible_ms = require_invisible_time(to_ms(request.invisible_duration), most_ms, least_ms)
         return _Asked(
             client=client,
             caller=caller,
@@ -140,7 +153,7 @@ class ReceiveMessage:
             polling_ms=polling_ms,
             max_attempts=settings.backoff_policy.max_attempts,
             in_order=settings.subscription.fifo,
-            renews=request.auto_renew,
+            renews=renews,
         )
 
     async def _begin(self, asked: _Asked, request: Any) -> tuple[Exchange, str]:
@@ -235,7 +248,7 @@ class ReceiveMessage:
         self._nack(asked, list(_popped(asked, future.result(), broker_name)))
 
     async def _hide(self, asked: _Asked, handle: Handle) -> None:
-        hidden_ms = limits.NACK_INVISIBLE_MS
+        hidden_ms = self._config.nack_invisible_ms
         await self._popped.hide(asked.caller, handle, asked.group, asked.topic, hidden_ms, suspend=True)
 
     async def _settle(self, asked: _Asked, message: ReceivedMessage, handle: Handle, *, is_dead: bool) -> None:
@@ -270,17 +283,17 @@ def _popped(asked: _Asked, response: RemotingCommand, broker_name: str) -> Itera
         yield message, Handle(parse_receipt_handle(message.receipt_handle), message.phy_offset)
 
 
-def _polling_ms(request: Any, settings: Any, caller: Caller, remaining_s: float | None) -> int:
+def _polling_ms(config: GrpcConfig, request: Any, settings: Any, caller: Caller, remaining_s: float | None) -> int:
     """How long the broker waits for messages, in ms. Raises CallError if the call's deadline is too near."""
     remaining_ms = _ENDLESS_MS if remaining_s is None else int(remaining_s * 1000)
     if request.HasField("long_polling_timeout"):
         polling_ms = to_ms(request.long_polling_timeout)
     else:
         polling_ms = remaining_ms - to_ms(settings.request_timeout) // 2
-    polling_ms = min(max(polling_ms, limits.MIN_POLLING_MS), limits.MAX_POLLING_MS)
+    polling_ms = min(max(polling_ms, config.min_polling_ms), config.max_polling_ms)
     if polling_ms <= remaining_ms:
         return polling_ms
-    if remaining_ms >= limits.MIN_POLLING_MS:
+    if remaining_ms >= config.min_polling_ms:
         return remaining_ms
     is_old = not caller.client_version or caller.client_version < _ILLEGAL_POLLING_TIME_SINCE
     raise CallError(Code.BAD_REQUEST if is_old else Code.ILLEGAL_POLLING_TIME, _NO_TIME)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from gantrymq.client.namespace import DLQ_PREFIX, RETRY_PREFIX
 from gantrymq.clock import Clock
+from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.format.properties import encode_properties
 from gantrymq.grpc import limits
 from gantrymq.grpc.brokers.interface import Brokers, TopicRoute, ask, message_type_of
@@ -69,9 +70,14 @@ class SendMessage:
     """Answers sends. ``max_body_bytes`` returns the limit for a body. Thread rule: the event loop's thread."""
 
     def __init__(
-        self, brokers: Brokers, clock: Clock, transactions: Transactions, max_body_bytes: Callable[[], int]
+        self,
+        config: GrpcConfig,
+        brokers: Brokers,
+        clock: Clock,
+        transactions: Transactions,
+        max_body_bytes: Callable[[], int],
     ) -> None:
-        self._brokers, self._clock, self._transactions = brokers, clock, transactions
+        self._config, self._brokers, self._clock, self._transactions = config, brokers, clock, transactions
         self._max_body_bytes = max_body_bytes
         self._turns = count()
 
@@ -96,7 +102,7 @@ class SendMessage:
         return self._answer(caller, topic, queue, prepared, response)
 
     async def _check_type(self, caller: Caller, topic: str, properties: dict[str, str]) -> None:
-        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        if not self._config.check_message_type or topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             return
         expected = message_type_of(await self._brokers.topic(caller, topic))
         actual = message_type(properties).name
@@ -168,16 +174,16 @@ class SendMessage:
     def _body(self, message: Any) -> bytes:
         body: bytes = message.body
         most = self._max_body_bytes()
-        if not body:
+        if not body and self._config.check_body_empty:
             raise CallError(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
-        if len(body) > most:
+        if 0 < most < len(body):
             raise CallError(Code.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {most}")
         return body
 
     def _properties(self, caller: Caller, message: Any, topic: str) -> dict[str, str]:
         """The properties of a message for the broker. Raises CallError if one is not allowed."""
         system = message.system_properties
-        properties = _user_properties(message)
+        properties = _user_properties(self._config, message)
         if not system.message_id.strip():
             raise CallError(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
         if has_control(system.message_id):
@@ -186,7 +192,8 @@ class SendMessage:
         if system.message_type == MessageType.TRANSACTION:
             properties[names.PROPERTY_TRANSACTION_PREPARED] = "true"
             if system.HasField("orphaned_transaction_recovery_duration"):
-                seconds = _recovery_seconds(system.orphaned_transaction_recovery_duration)
+                seconds = int(system.orphaned_transaction_recovery_duration.seconds)
+                _check_recovery(seconds, self._config.max_transaction_recovery_s)
                 properties[names.PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS] = str(seconds)
         if system.HasField("delivery_timestamp"):
             properties[names.PROPERTY_TIMER_DELIVER_MS] = str(self._delivery_ms(system.delivery_timestamp))
@@ -197,7 +204,7 @@ class SendMessage:
         properties[names.PROPERTY_RECONSUME_TIME] = str(system.delivery_attempt)
         properties[names.PROPERTY_PRODUCER_GROUP] = topic
         if system.message_group:
-            require_message_group(system.message_group)
+            require_message_group(system.message_group, self._config.max_message_group_bytes)
             properties[names.PROPERTY_SHARDING_KEY] = system.message_group
         if system.lite_topic:
             raise CallError(Code.ILLEGAL_LITE_TOPIC, "there are no lite topics here")
@@ -209,8 +216,9 @@ class SendMessage:
 
     def _delivery_ms(self, timestamp: Any) -> int:
         deliver_ms = to_ms(timestamp)
-        if deliver_ms - self._clock.now_ms() > limits.MAX_DELAY_MS:
-            text = f"the max delay time of message is too large, max is {limits.MAX_DELAY_MS}"
+        most_ms = self._config.max_delay_ms
+        if 0 < most_ms < deliver_ms - self._clock.now_ms():
+            text = f"the max delay time of message is too large, max is {most_ms}"
             raise CallError(Code.ILLEGAL_DELIVERY_TIME, text)
         return deliver_ms
 
@@ -220,10 +228,10 @@ class SendMessage:
         return born_ms if 0 < born_ms <= LATEST_MS else self._clock.now_ms()
 
 
-def _user_properties(message: Any) -> dict[str, str]:
+def _user_properties(config: GrpcConfig, message: Any) -> dict[str, str]:
     system, properties = message.system_properties, dict(message.user_properties)
-    if len(properties) > limits.MAX_USER_PROPERTIES:
-        text = f"too many user properties, max is {limits.MAX_USER_PROPERTIES}"
+    if len(properties) > config.max_user_properties:
+        text = f"too many user properties, max is {config.max_user_properties}"
         raise CallError(Code.MESSAGE_PROPERTIES_TOO_LARGE, text)
     size_bytes = len(system.tag.encode()) + sum(len(key.encode()) for key in system.keys)
     for name, value in properties.items():
@@ -232,21 +240,18 @@ def _user_properties(message: Any) -> dict[str, str]:
     require_tag(system.tag)
     for key in system.keys:
         require_key(key)
-    if size_bytes > limits.MAX_USER_PROPERTY_BYTES:
-        text = f"the total size of user property is too large, max is {limits.MAX_USER_PROPERTY_BYTES}"
+    if size_bytes > config.max_user_property_bytes:
+        text = f"the total size of user property is too large, max is {config.max_user_property_bytes}"
         raise CallError(Code.MESSAGE_PROPERTIES_TOO_LARGE, text)
     properties[names.PROPERTY_TAGS] = system.tag
     properties[names.PROPERTY_KEYS] = " ".join(system.keys)
     return properties
 
 
-def _recovery_seconds(duration: Any) -> int:
-    seconds = int(duration.seconds)
-    if seconds > limits.MAX_TRANSACTION_RECOVERY_S:
-        most = limits.MAX_TRANSACTION_RECOVERY_S
+def _check_recovery(seconds: int, most: int) -> None:
+    if 0 < most < seconds:
         text = f"the max transaction recovery time of message is too large, max is {most}"
         raise CallError(Code.BAD_REQUEST, text)
-    return seconds
 
 
 def _clean(what: str, text: str) -> str:

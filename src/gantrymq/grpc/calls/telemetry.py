@@ -16,8 +16,8 @@ from typing import Any
 
 from gantrymq.client.requests.records import decode_records
 from gantrymq.clock import Clock
+from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.errors import RemotingConnectError
-from gantrymq.grpc import limits
 from gantrymq.grpc.brokers.interface import Brokers
 from gantrymq.grpc.calls.transactions import Transactions
 from gantrymq.grpc.clients.registry import Client, Clients, Outbox
@@ -42,10 +42,10 @@ _RESULTS = {
 
 
 class Nonces:
-    """The requests to clients that wait for an answer."""
+    """The requests to clients that wait for an answer, ``timeout_s`` at most."""
 
-    def __init__(self) -> None:
-        self._numbers = count()
+    def __init__(self, timeout_s: float) -> None:
+        self._numbers, self._timeout_s = count(), timeout_s
         self._waiting: dict[str, tuple[Client, asyncio.Future[Any]]] = {}
 
     async def ask(self, client: Client, made: Callable[[str], Any]) -> Any:
@@ -59,7 +59,7 @@ class Nonces:
         try:
             if not client.tell(made(nonce)):
                 raise RemotingConnectError(client.caller.address, "the client has no telemetry stream")
-            async with asyncio.timeout(limits.RELAY_TIMEOUT_MS / 1000):
+            async with asyncio.timeout(self._timeout_s):
                 return await future
         except TimeoutError:
             return None
@@ -78,13 +78,14 @@ class Telemetry:
 
     def __init__(
         self,
+        config: GrpcConfig,
         brokers: Brokers,
         clock: Clock,
         clients: Clients,
         nonces: Nonces,
         max_body_bytes: Callable[[], int],
     ) -> None:
-        self._brokers, self._clock, self._clients = brokers, clock, clients
+        self._config, self._brokers, self._clock, self._clients = config, brokers, clock, clients
         self._nonces, self._max_body_bytes = nonces, max_body_bytes
 
     # Streams
@@ -133,7 +134,7 @@ class Telemetry:
         self._clients.keep_settings(client, sent)
         await self._clients.register(client, caller)
         group = await self._brokers.group(caller, client.group) if client.is_consumer else None
-        merged = merged_settings(client.kept, group, self._max_body_bytes())
+        merged = merged_settings(self._config, client.kept, group, self._max_body_bytes())
         if not outbox.offer(TelemetryCommand(status=status(Code.OK), settings=merged)):
             raise CallError(Code.TOO_MANY_REQUESTS, "the client does not read its telemetry stream")
 

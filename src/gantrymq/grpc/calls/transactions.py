@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from gantrymq.client.requests.records import decode_records
 from gantrymq.clock import Clock
+from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.grpc import limits
 from gantrymq.grpc.brokers.interface import Brokers, ask
 from gantrymq.grpc.protocol.caller import Caller
@@ -53,8 +54,8 @@ class HalfMessage(NamedTuple):
 class Transactions:
     """Keeps the places of half messages, and decides. Thread rule: the event loop's thread."""
 
-    def __init__(self, brokers: Brokers, clock: Clock) -> None:
-        self._brokers, self._clock = brokers, clock
+    def __init__(self, config: GrpcConfig, brokers: Brokers, clock: Clock) -> None:
+        self._config, self._brokers, self._clock = config, brokers, clock
         self._places: OrderedDict[tuple[str, str], list[HalfMessage]] = OrderedDict()
 
     def sent(self, topic: str, broker_name: str, header: SendMessageResponseHeader) -> None:
@@ -114,11 +115,11 @@ class Transactions:
             del self._places[key]
 
     def _add(self, group: str, transaction_id: str, broker_name: str, queue_offset: int, phy_offset: int) -> None:
-        expires_ms = self._clock.now_ms() + limits.TRANSACTION_DATA_EXPIRE_MS
+        expires_ms = self._clock.now_ms() + self._config.transaction_data_expire_ms
         key = group, transaction_id
         places = self._places.pop(key, [])
         places.append(HalfMessage(broker_name, queue_offset, phy_offset, expires_ms))
-        self._places[key] = places[-limits.MAX_TRANSACTIONS_OF_ID :]
+        self._places[key] = places[-self._config.max_transactions_of_id :]
         if len(self._places) > _MOST_TRANSACTIONS:
             self._places.popitem(last=False)
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from gantrymq.client.requests.subscription import SQL92, TAG, subscription
 from gantrymq.clock import Clock, monotonic_ms
+from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.errors import MQClientError
 from gantrymq.grpc import limits
 from gantrymq.grpc.brokers.interface import Brokers, Link
@@ -111,8 +112,14 @@ class Clients:
     """All clients by id. ``answer`` takes brokers' requests, ``left`` is called with each client that is forgotten."""
 
     def __init__(
-        self, brokers: Brokers, clock: Clock, answer: AnswerBroker, left: Callable[[Client], None] = lambda _: None
+        self,
+        config: GrpcConfig,
+        brokers: Brokers,
+        clock: Clock,
+        answer: AnswerBroker,
+        left: Callable[[Client], None] = lambda _: None,
     ) -> None:
+        self._config = config
         self._brokers, self._clock, self._answer, self._left = brokers, clock, answer, left
         self._clients: dict[str, Client] = {}
         self._settings_bytes = 0
@@ -163,7 +170,7 @@ class Clients:
             raise CallError(Code.BAD_REQUEST, f"settings of {size_bytes} bytes are too large")
         client.subscriptions = _subscriptions(sent, self._clock.now_ms())
         self._settings_bytes, client.settings_bytes = all_bytes, size_bytes
-        client.kept = kept_settings(sent)
+        client.kept = kept_settings(self._config, sent)
         client.has_settings.set()
 
     async def register(self, client: Client, caller: Caller) -> None:
@@ -222,7 +229,7 @@ class Clients:
         """Forget the clients without a sign of life."""
         now_ms = monotonic_ms(self._clock)
         for client in list(self._clients.values()):
-            if now_ms - client.heard_ms > limits.CLIENT_EXPIRED_MS:
+            if now_ms - client.heard_ms > self._config.client_expired_ms:
                 self.forget(client)
 
     def close(self) -> None:

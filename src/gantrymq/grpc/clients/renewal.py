@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gantrymq.clock import Clock
+from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.errors import GantrymqError
 from gantrymq.grpc import limits
 from gantrymq.grpc.brokers.interface import Brokers
@@ -59,7 +60,8 @@ class _Renewed:
 class Renewals:
     """The messages of all clients that are renewed."""
 
-    def __init__(self, brokers: Brokers, popped: PoppedMessages, clock: Clock) -> None:
+    def __init__(self, config: GrpcConfig, brokers: Brokers, popped: PoppedMessages, clock: Clock) -> None:
+        self._config = config
         self._brokers, self._popped, self._clock = brokers, popped, clock
         self._messages: dict[Client, dict[RenewedKey, _Renewed]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -87,10 +89,10 @@ class Renewals:
 
     def renew(self) -> None:
         """Hide the messages again that become visible soon."""
-        now_ms = self._clock.now_ms()
+        until_ms = self._clock.now_ms() + self._config.renew_ahead_ms
         for client, messages in self._messages.items():
             for key, renewed in messages.items():
-                if not renewed.is_busy and renewed.handle.receipt.visible_time_ms - now_ms <= limits.RENEW_AHEAD_MS:
+                if not renewed.is_busy and renewed.handle.receipt.visible_time_ms <= until_ms:
                     renewed.is_busy = True
                     self._start(self._renew(client, key, renewed))
 
@@ -113,7 +115,7 @@ class Renewals:
 
     async def _hide(self, caller: Caller, key: RenewedKey, renewed: _Renewed) -> bool:
         """Hide a message again. Returns whether to continue."""
-        is_last = self._clock.now_ms() - renewed.began_ms >= limits.RENEW_MAX_MS
+        is_last = self._clock.now_ms() - renewed.began_ms >= self._config.renew_max_ms
         invisible_ms = _STEPS_MS[min(renewed.renewals, len(_STEPS_MS) - 1)]
         if is_last:
             group = await self._brokers.group(caller, key.group)
@@ -131,12 +133,12 @@ class Renewals:
         """Count a failure. Returns whether to try again."""
         renewed.failures += 1
         log.warning("a message was not renewed", message_id=key.message_id, group=key.group, reason=str(error))
-        return renewed.failures < limits.MAX_RENEW_RETRIES
+        return renewed.failures < self._config.max_renew_retries
 
     async def _release(self, caller: Caller, key: RenewedKey, renewed: _Renewed) -> None:
         try:
             await self._popped.hide(
-                caller, renewed.handle, key.group, renewed.topic, limits.NACK_INVISIBLE_MS, suspend=True
+                caller, renewed.handle, key.group, renewed.topic, self._config.nack_invisible_ms, suspend=True
             )
         except GantrymqError as error:
             log.info("a message of a client that left stays invisible", group=key.group, reason=str(error))

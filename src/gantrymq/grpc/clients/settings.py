@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.grpc import limits
-from gantrymq.grpc.protocol.codes import ClientType
+from gantrymq.grpc.protocol.codes import AddressScheme, ClientType
 from gantrymq.grpc.protocol.messages import Settings, set_ms
 from gantrymq.remoting.bodies.group import (
     CustomizedRetryPolicy,
@@ -23,51 +24,63 @@ CONSUMERS = frozenset({ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER, Cli
 _EXPONENTIAL = "EXPONENTIAL"
 
 
-def kept_settings(sent: Any) -> Any:
+def kept_settings(config: GrpcConfig, sent: Any) -> Any:
     """The settings to keep of a client. A consumer's get a default for everything it leaves out."""
     if not sent.HasField("subscription"):
         return sent
     kept = Settings()
-    _merge_group(kept, SubscriptionGroupConfig())
+    _merge_group(config, kept, SubscriptionGroupConfig())
     kept.MergeFrom(sent)
     return kept
 
 
-def merged_settings(kept: Any, group: SubscriptionGroupConfig | None, max_body_bytes: int) -> Any:
+def merged_settings(config: GrpcConfig, kept: Any, group: SubscriptionGroupConfig | None, max_body_bytes: int) -> Any:
     """The settings in force. ``group`` is the configuration of a consumer's group, None if there is no such group."""
     merged = Settings()
     merged.CopyFrom(kept)
     if kept.HasField("publishing"):
-        _merge_producer(merged, max_body_bytes)
+        _merge_producer(config, merged, max_body_bytes)
     elif kept.HasField("subscription") and group is not None:
-        _merge_group(merged, group)
+        _merge_group(config, merged, group)
     merged.ClearField("metric")
-    merged.metric.on = False
+    _merge_metric(config, merged)
     return merged
 
 
-def settings_of_group(group: SubscriptionGroupConfig | None) -> Any:
+def settings_of_group(config: GrpcConfig, group: SubscriptionGroupConfig | None) -> Any:
     """The settings for a consumer that has sent none, for example because the server was restarted."""
     settings = Settings()
-    _merge_group(settings, group or SubscriptionGroupConfig())
+    _merge_group(config, settings, group or SubscriptionGroupConfig())
     return settings
 
 
-def _merge_producer(settings: Any, max_body_bytes: int) -> None:
+def _merge_metric(config: GrpcConfig, settings: Any) -> None:
+    """Where a client sends its own metrics. The server does not take them; a collector does (metricCollectorMode)."""
+    mode, metric = config.metric_collector_mode.lower(), settings.metric
+    metric.on = mode != "off"
+    if mode == "on":
+        host, _, port = config.metric_collector_address.partition(":")
+        metric.endpoints.scheme = AddressScheme.IPv4
+        metric.endpoints.addresses.add(host=host, port=int(port))
+    elif mode == "proxy":
+        metric.endpoints.CopyFrom(settings.access_point)
+
+
+def _merge_producer(config: GrpcConfig, settings: Any, max_body_bytes: int) -> None:
     policy = settings.backoff_policy
-    policy.max_attempts = limits.PRODUCER_MAX_ATTEMPTS
+    policy.max_attempts = config.producer_max_attempts
     backoff = policy.exponential_backoff
-    set_ms(backoff.initial, limits.PRODUCER_BACKOFF_INITIAL_MS)
-    set_ms(backoff.max, limits.PRODUCER_BACKOFF_MAX_MS)
-    backoff.multiplier = limits.PRODUCER_BACKOFF_MULTIPLIER
-    settings.publishing.validate_message_type = True
+    set_ms(backoff.initial, config.producer_backoff_initial_ms)
+    set_ms(backoff.max, config.producer_backoff_max_ms)
+    backoff.multiplier = config.producer_backoff_multiplier
+    settings.publishing.validate_message_type = config.check_message_type
     settings.publishing.max_body_size = max_body_bytes
 
 
-def _merge_group(settings: Any, group: SubscriptionGroupConfig) -> None:
+def _merge_group(config: GrpcConfig, settings: Any, group: SubscriptionGroupConfig) -> None:
     subscription = settings.subscription
-    subscription.receive_batch_size = limits.RECEIVE_BATCH_SIZE
-    set_ms(subscription.long_polling_timeout, limits.MAX_POLLING_MS)
+    subscription.receive_batch_size = config.receive_batch_size
+    set_ms(subscription.long_polling_timeout, config.max_polling_ms)
     subscription.fifo = group.consume_message_orderly
     subscription.lite_subscription_quota = limits.LITE_SUBSCRIPTION_QUOTA
     subscription.max_lite_topic_size = limits.MAX_LITE_TOPIC_BYTES

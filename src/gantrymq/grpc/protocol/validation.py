@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 
 from gantrymq.client.namespace import SYSTEM_TOPICS
-from gantrymq.grpc import limits
 from gantrymq.grpc.protocol.codes import Code
 from gantrymq.grpc.protocol.status import CallError
 
@@ -54,13 +53,13 @@ def require_group(group: str) -> str:
     return group
 
 
-def require_invisible_time(invisible_ms: int, least_ms: int = 0) -> int:
-    """Return an invisible time in ms if it is between ``least_ms`` and the maximum."""
+def require_invisible_time(invisible_ms: int, most_ms: int, least_ms: int = 0) -> int:
+    """Return an invisible time in ms if it is between ``least_ms`` and ``most_ms``."""
     if invisible_ms < least_ms:
         text = f"the invisibleTime is too small. min is {least_ms}"
         raise CallError(Code.ILLEGAL_INVISIBLE_TIME, text)
-    if invisible_ms > limits.MAX_INVISIBLE_MS:
-        text = f"the invisibleTime is too large. max is {limits.MAX_INVISIBLE_MS}"
+    if invisible_ms > most_ms:
+        text = f"the invisibleTime is too large. max is {most_ms}"
         raise CallError(Code.ILLEGAL_INVISIBLE_TIME, text)
     return invisible_ms
 
@@ -87,12 +86,12 @@ def require_key(key: str) -> None:
         raise CallError(Code.ILLEGAL_MESSAGE_KEY, "key cannot contain control character")
 
 
-def require_message_group(group: str) -> None:
-    """Check the message group of a FIFO message."""
+def require_message_group(group: str, most_bytes: int) -> None:
+    """Check the message group of a FIFO message. It must be shorter than ``most_bytes``, unless that is 0 or less."""
     if not group.strip():
         raise CallError(Code.ILLEGAL_MESSAGE_GROUP, "message group cannot be the char sequence of whitespace")
-    if len(group.encode()) >= limits.MAX_MESSAGE_GROUP_BYTES:
-        text = f"message group exceed the max size {limits.MAX_MESSAGE_GROUP_BYTES}"
+    if 0 < most_bytes <= len(group.encode()):
+        text = f"message group exceed the max size {most_bytes}"
         raise CallError(Code.ILLEGAL_MESSAGE_GROUP, text)
     if _control(group):
         raise CallError(Code.ILLEGAL_MESSAGE_GROUP, "message group cannot contain control character")
