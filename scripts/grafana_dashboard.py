@@ -16,6 +16,7 @@ NODE = 'cluster=~"$cluster", node_id=~"$node"'
 TOPIC = f'{NODE}, topic=~"$topic"'
 GROUP = f'{TOPIC}, consumer_group=~"$group"'
 RPC = "rocketmq_rpc_latency_milliseconds"
+GRPC = "gantrymq_grpc_latency_milliseconds"
 WIDTH, HEIGHT = 24, 8
 
 
@@ -170,6 +171,10 @@ ROWS: dict[str, list[Panel]] = {
                 "held pulls {{node_id}}": f"gantrymq_held_pulls{{{NODE}}}",
             },
         ),
+    ],
+    "gRPC": [
+        Panel("Calls a second", "reqps", {"{{method}} {{code}}": rate(f"{GRPC}_count", "method, code", NODE)}),
+        Panel("Latency of calls, 99 %", "ms", {"{{method}}": quantile(0.99, GRPC, "method", NODE)}),
     ],
     "POP, timers and transactions": [
         Panel(

@@ -45,8 +45,7 @@ def reference() -> str:
         of_switch = [metric for metric in catalog.ALL if metric in catalog.SWITCHES[switch]]
         parts.append(f"### {title}\n\n`{switch}=false` turns them off.\n\n{_table(of_switch)}")
     parts.append(
-        "### gRPC\n\nFrom a broker with `--grpc-port`, and from `gantrymq proxy`.\n\n"
-        f"{_table([grpc_metrics.PROXY_UP, grpc_metrics.GRPC_LATENCY])}"
+        f"### gRPC\n\nFrom a broker with `--grpc-port`, and from `gantrymq proxy`.\n\n{_table(list(grpc_metrics.ALL))}"
     )
     switched = frozenset[Metric]().union(*catalog.SWITCHES.values())
     parts.append(f"### Not RocketMQ's\n\n{_table([metric for metric in catalog.ALL if metric not in switched])}")

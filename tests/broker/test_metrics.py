@@ -137,7 +137,7 @@ async def test_switches_and_limits(start_broker: StartBroker) -> None:
     for number in range(5):
         await case.send(f"T{number}")
     found = await scrape(case)
-    assert found.value("rocketmq_messages_in_total", otel_metric_overflow="true") == 3
+    assert found.value("rocketmq_messages_in_total", otel_metric_overflow="true") == 4
     assert found.value("rocketmq_messages_in_total") == 5
     assert not any(name.startswith(("rocketmq_storage", "rocketmq_timer", "rocketmq_rpc")) for name in found.names)
 

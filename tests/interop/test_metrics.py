@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -10,8 +10,10 @@ from typing import NamedTuple
 import pytest
 
 from .fixed_ports import fixed_port
+from .java import Setting
 from .java_cluster import JavaCluster
-from .metrics_load import Scrape, run_load, scrape
+from .metrics_load import Scrape, Series, run_load, scrape
+from .metrics_wide_load import run_wide_load
 from .our_broker import OurBroker
 
 # Counters that the load determines. (The others depend on how often clients ask.)
@@ -63,6 +65,10 @@ WORDS = (
 )
 
 
+# Requests of consumers whose answers depend on moments: a pull waits or does not, a new member asks again.
+IN_THE_BACKGROUND = ("pull_message", "lite_pull_message", "pop_message", "query_consumer_offset")
+
+
 class Two(NamedTuple):
     """The scrapes of the real broker and of ours."""
 
@@ -70,12 +76,40 @@ class Two(NamedTuple):
     ours: Scrape
 
 
+def series_of(one: Scrape) -> set[Series]:
+    """All series of RocketMQ's metrics, without what depends on moments.
+
+    A pop takes any queue of the revive topic. RocketMQ keeps the series of a deleted topic.
+    """
+    found = set[Series]()
+    for series in one.values:
+        labels = dict(series.labels)
+        if (
+            labels.get("request_code") in IN_THE_BACKGROUND
+            or labels.get("topic") == "doomed"
+            or series.name.startswith("gantrymq_")
+        ):
+            continue
+        if series.name == "rocketmq_pop_revive_out_message_total":
+            del labels["queue_id"]
+        found.add(Series(series.name, tuple(sorted(labels.items()))))
+    return found
+
+
 @contextmanager
-def brokers(folder: Path) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
+def brokers(
+    folder: Path, more: Mapping[str, Setting] | None = None
+) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
     """The real cluster and ours, as (name server, address of the metrics)."""
     port, our_port = fixed_port(), fixed_port()
     common = {"metricsExporterType": "PROM", "metricsPromExporterHost": "127.0.0.1", "timerWheelEnable": True}
-    common |= {"metricsLabel": "az:one", "brokerName": "broker-a", "autoCreateSubscriptionGroup": True}
+    common |= {
+        "metricsLabel": "az-1:one,1st:first,none",
+        "enablePropertyFilter": True,
+        "brokerName": "broker-a",
+        "autoCreateSubscriptionGroup": True,
+    }
+    common |= more or {}
     with (
         JavaCluster(folder / "theirs", common | {"metricsPromExporterPort": port}) as java,
         JavaCluster(None, broker=False) as names,
@@ -105,3 +139,33 @@ def test_a_scrape_is_that_of_the_real_broker(tmp_path: Path) -> None:
     }
     theirs, ours = (one.answers() for one in two)
     assert {one for one in theirs if one[1] == "success"} <= ours
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_all_series_are_those_of_the_real_broker(tmp_path: Path) -> None:
+    with brokers(tmp_path) as both:
+        scrapes = []
+        for number, (namesrv, at) in enumerate(both):
+            folder = tmp_path / f"offsets{number}"
+            folder.mkdir()
+            scrapes.append(run_wide_load(namesrv, folder, lambda at=at: scrape(at)))  # type: ignore[misc]
+    two = Two(*scrapes)
+    (tmp_path / "theirs.txt").write_text(two.theirs.text)
+    (tmp_path / "ours.txt").write_text(two.ours.text)
+    theirs, ours = (series_of(one) for one in two)
+    assert (theirs - ours, ours - theirs) == (set(), set())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_limit_and_delta_are_those_of_the_real_broker(tmp_path: Path) -> None:
+    with brokers(tmp_path, {"metricsOtelCardinalityLimit": 6, "metricsInDelta": True}) as both:
+        two = Two(*(run_load(namesrv, lambda at=at: scrape(at)) for namesrv, at in both))
+    overflow = ("otel_metric_overflow", "otel_scope_name")
+    theirs, ours = ({name for name, sets in one.label_sets().items() if overflow in sets} for one in two)
+    assert ours == theirs
+    assert "rocketmq_messages_in_total" in ours
+    for one in two:
+        assert one.values_of("rocketmq_broker_permission", "aggregation") == {"delta"}
+        assert len([series for series in one.values if series.name == "rocketmq_messages_in_total"]) == 6

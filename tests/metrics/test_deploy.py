@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from gantrymq.broker.metrics import catalog
+from gantrymq.grpc import metrics as grpc_metrics
 from gantrymq.metrics.instruments import Kind
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +42,7 @@ def script(name: str) -> ModuleType:
 def exported() -> dict[str, set[str]]:
     """The names of all samples, each with its labels."""
     found = {}
-    for metric in catalog.ALL:
+    for metric in (*catalog.ALL, *grpc_metrics.ALL):
         ends = ("_bucket", "_count", "_sum") if metric.kind is Kind.HISTOGRAM else ("",)
         found |= {metric.prometheus_name + end: set(metric.labels) | COMMON for end in ends}
     return found

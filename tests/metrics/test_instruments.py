@@ -77,12 +77,15 @@ def test_a_label_that_utf_8_cannot_express_spoils_no_scrape() -> None:
 
 
 def test_series_above_the_limit_are_one() -> None:
-    sends = Counter(SENDS, 2)
+    sends = Counter(SENDS, 3)
     for topic in ("A", "B", "C", "D", "A"):
         sends.series(topic, "a").value += 1
-    found = samples(encode_text([sends.family()], {"az": "1"}))
-    assert found[("sends_total", (("az", "1"), ("otel_metric_overflow", "true")))] == 2
-    assert len(found) == 3
+    ages = gauge(AGE, [Point((topic,), age) for age, topic in enumerate("ABCD")], 3)
+    found = samples(encode_text([sends.family(), ages], {"az": "1", "otel_scope_name": "x"}))
+    overflow = (("otel_metric_overflow", "true"), ("otel_scope_name", "x"))  # and no other label, as in OpenTelemetry
+    assert found["sends_total", overflow] == 2
+    assert found["age_milliseconds", overflow] == 2  # that of C
+    assert len(found) == 6
     sends.forget("topic", {"A"})
     sends.series("E", "a").value += 1  # there is room again
     assert ("sends_total", (("kind", "a"), ("topic", "E"))) in samples(encode_text([sends.family()], {}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from structlog.testing import capture_logs
 
 from gantrymq.broker.server import BrokerServer
 from gantrymq.config.broker_settings import BrokerConfig, LiveConfig
+from gantrymq.config.exporter_settings import ExporterConfig
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.metrics.instruments import Counter, Histogram, Kind, Metric, Point, gauge
+from gantrymq.metrics.exporter import MetricsExporter
+from gantrymq.metrics.instruments import Counter, Family, Histogram, Kind, Metric, value_now
 from gantrymq.metrics.otlp import Exports, GrpcSink, GrpcTarget, LogSink
 
 SENDS = Metric("sends_total", Kind.COUNTER, "Sends.", ("topic", "kind"))
@@ -28,10 +31,10 @@ class Kept:
     def __init__(self) -> None:
         self.exports: list[dict[str, list[Any]]] = []
 
-    def send(self, data: Any) -> bool:
+    def send(self, data: Any) -> str:
         metrics = data.resource_metrics[0].scope_metrics[0].metrics
         self.exports.append({one.name: list(one.data.data_points) for one in metrics})
-        return True
+        return ""
 
     def close(self) -> None:
         pass
@@ -39,16 +42,16 @@ class Kept:
 
 @pytest.mark.parametrize("is_delta", [False, True])
 def test_exports_are_sums_or_differences(is_delta: bool) -> None:
-    sends, sizes, kept, now_ns = Counter(SENDS, 1), Histogram(SIZE, 10), Kept(), iter(range(100, 900, 100))
+    sends, sizes, kept, now_ns = Counter(SENDS, 2), Histogram(SIZE, 10), Kept(), iter(range(100, 900, 100))
     exports = Exports(kept, "meter", {"az": "1"}, lambda: next(now_ns), is_delta=is_delta)
     for added in (3, 4):
         sends.series("T", None).value += added
         sends.series("U", "a").value += 1  # above the limit
         sizes.series("T").record(5, added)
-        exports.export([sends.family(), sizes.family(), gauge(AGE, [Point((), added)], 1)])
+        exports.export([sends.family(), sizes.family(), value_now(AGE, added)])
     first, second = kept.exports
     assert first["sends_total"][0].attributes == {"az": "1", "topic": "T"}
-    assert first["sends_total"][1].attributes == {"az": "1", "otel.metric.overflow": "true"}
+    assert first["sends_total"][1].attributes == {"otel.metric.overflow": True}
     assert [one["sends_total"][0].value for one in (first, second)] == ([3, 4] if is_delta else [3, 7])
     assert [one["size"][0].bucket_counts for one in (first, second)] == [
         (3, 0, 0),
@@ -59,8 +62,28 @@ def test_exports_are_sums_or_differences(is_delta: bool) -> None:
     assert second["sends_total"][0].start_time_unix_nano == (200 if is_delta else 100)
 
 
+def test_labels_are_booleans_and_numbers_where_they_are_in_rocketmq() -> None:
+    lag, kept = Counter(Metric("lag_total", Kind.COUNTER, "Lag.", ("topic", "is_system", "queue_id")), 3), Kept()
+    lag.series("T", "true", "7").value += 1
+    Exports(kept, "meter", {}, lambda: 1, is_delta=False).export([lag.family()])
+    [point] = kept.exports[0]["lag_total"]
+    assert point.attributes == {"topic": "T", "is_system": True, "queue_id": 7}
+
+
+def test_a_difference_of_nothing_is_left_out() -> None:
+    sends, sizes, kept = Counter(SENDS, 3), Histogram(SIZE, 3), Kept()
+    exports = Exports(kept, "meter", {}, lambda: 1, is_delta=True)
+    sizes.series("T").record(0)
+    for added in (1, 0, 2):
+        sends.series("T", "a").value += added
+        sends.series("U", "a").value += 1
+        exports.export([sends.family(), sizes.family(), value_now(AGE, 0)])
+    assert [[point.value for point in one["sends_total"]] for one in kept.exports] == [[1, 1], [1], [2, 1]]
+    assert [sorted(one) for one in kept.exports] == [["age", "sends_total", "size"], *[["age", "sends_total"]] * 2]
+
+
 def test_the_log_gets_otlp_json() -> None:
-    sends = Counter(SENDS, 1)
+    sends = Counter(SENDS, 2)
     sends.series("T", "a").value += 3
     with capture_logs() as lines:
         Exports(LogSink(), "meter", {}, lambda: 1, is_delta=False).export([sends.family()])
@@ -114,7 +137,23 @@ def test_a_collector_gets_the_metrics_of_a_broker(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_collector_that_is_away_is_a_failed_export() -> None:
+def test_a_collector_that_is_away_is_one_line_until_it_comes_back(capfd: pytest.CaptureFixture[str]) -> None:
     sink = GrpcSink(GrpcTarget("http://127.0.0.1:1", {}, 200, 100))
-    assert not Exports(sink, "meter", {}, lambda: 1, is_delta=False).export([gauge(AGE, [Point((), 1)], 1)])
+    families = [value_now(AGE, 1)]
+
+    async def collect() -> Sequence[Family]:
+        return families
+
+    async def run() -> None:
+        exporter = MetricsExporter(ExporterConfig, collect, {})
+        exports = Exports(sink, "meter", {}, lambda: 1, is_delta=False)
+        for _ in range(3):
+            await exporter._export(exports)
+        await exporter._export(Exports(Kept(), "meter", {}, lambda: 1, is_delta=False))
+
+    with capture_logs() as lines:
+        asyncio.run(run())
     sink.close()
+    assert [line["event"] for line in lines] == ["metrics cannot be exported", "metrics are exported again"]
+    assert "127.0.0.1:1" in lines[0]["error"]
+    assert capfd.readouterr().err == ""

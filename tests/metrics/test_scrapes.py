@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from gantrymq.errors import RemotingError
 from gantrymq.metrics import prometheus as module
-from gantrymq.metrics.instruments import Counter, Family, Kind, Metric, Point, gauge
+from gantrymq.metrics.instruments import Counter, Family, Kind, Metric, Point, gauge, value_now
 from gantrymq.metrics.prometheus import MAX_CONNECTIONS, Collect, ScrapeServer
 
 AGE = Metric("age", Kind.GAUGE, "Ages.")
@@ -31,9 +31,9 @@ class Collected:
     async def __call__(self) -> Sequence[Family]:
         self.count += 1
         await self.go.wait()
-        sends = Counter(SENDS, 1)
+        sends = Counter(SENDS, 2)
         sends.series().value += self.count
-        return [gauge(AGE, [Point((), self.count)], 1), sends.family()]
+        return [value_now(AGE, self.count), sends.family()]
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from gantrymq.grpc.protocol.codes import Code
 from gantrymq.metrics.exporter import CLUSTER, NODE_ID, NODE_TYPE
-from gantrymq.metrics.instruments import Distribution, Family, Histogram, Kind, Metric, Point, gauge
+from gantrymq.metrics.instruments import Distribution, Family, Histogram, Kind, Metric, value_now
 
 LOCAL_MODE, CLUSTER_MODE = "local", "cluster"
 _PROXY_MODE = "proxy_mode"
@@ -65,7 +65,7 @@ class GrpcMetrics:
 
     def families(self) -> Sequence[Family]:
         """A snapshot."""
-        return [gauge(PROXY_UP, [Point(self._labels, 1)], 1), self._latency.family()]
+        return [value_now(PROXY_UP, 1, self._labels), self._latency.family()]
 
     async def collect(self) -> Sequence[Family]:
         """A snapshot, for an exporter of a proxy."""

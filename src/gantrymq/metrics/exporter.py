@@ -126,14 +126,13 @@ class MetricsExporter:
 
     async def _export(self, exports: Exports) -> None:
         families = await self._collect()
-        is_done = await asyncio.get_running_loop().run_in_executor(None, exports.export, families)
-        if is_done == self._has_failed:
-            target = self._config().metrics_grpc_exporter_target
-            if is_done:
-                log.info("metrics are exported again", target=target)
-            else:
-                log.warning("metrics could not be exported", target=target)
-        self._has_failed = not is_done
+        error = await asyncio.get_running_loop().run_in_executor(None, exports.export, families)
+        target = self._config().metrics_grpc_exporter_target
+        if error and not self._has_failed:
+            log.warning("metrics cannot be exported", target=target, error=error)
+        elif self._has_failed and not error:
+            log.info("metrics are exported again", target=target)
+        self._has_failed = bool(error)
 
     def _labels(self) -> dict[str, str]:
         """The labels of every series, sorted by name."""

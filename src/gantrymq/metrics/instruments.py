@@ -1,8 +1,9 @@
 """Instruments: what is measured, and the series in memory.
 
 A series is a number, or a histogram, for one combination of label values. The code that measures looks its series up
-once and keeps it, so a measurement is an addition. The number of series of an instrument is limited: what exceeds the
-limit is added to one series, whose only label is ``otel_metric_overflow="true"``, as in OpenTelemetry.
+once and keeps it, so a measurement is an addition. The number of series of a metric is limited, as in OpenTelemetry:
+the last one that the limit allows is that of the overflow, whose only label is ``otel_metric_overflow="true"``. What
+has no series of its own is added to it; of a gauge it has the first such value.
 
 No I/O and no globals. Thread rule: one thread measures and takes snapshots.
 
@@ -134,7 +135,7 @@ S = TypeVar("S", bound=Sum | Distribution)
 
 
 class _Instrument(Generic[S]):
-    """The series of one metric by the values of their labels, at most ``most`` of them."""
+    """The series of one metric by the values of their labels, at most ``most`` with that of the overflow."""
 
     def __init__(self, metric: Metric, most: int, make: Callable[[], S]) -> None:
         self.metric = metric
@@ -145,7 +146,7 @@ class _Instrument(Generic[S]):
     @property
     def is_full(self) -> bool:
         """Whether a new combination of label values gets the series of the overflow."""
-        return len(self._series) >= self._most
+        return len(self._series) >= self._most - 1
 
     def series(self, *labels: str | None) -> S:
         """The series of these label values."""
@@ -195,7 +196,13 @@ class Histogram(_Instrument[Distribution]):
 
 
 def gauge(metric: Metric, points: Iterable[Point], most: int) -> Family:
-    """The family of a gauge that was read just now. Points above the limit are left out, because a sum of gauges may
-    mean nothing.
-    """
-    return Family(metric, list(islice(points, most)))
+    """The family of a gauge that was read just now, with at most ``most`` series."""
+    left = iter(points)
+    kept = list(islice(left, most - 1))
+    above = next(left, None)
+    return Family(metric, kept, None if above is None else above.value)
+
+
+def value_now(metric: Metric, value: int | float, labels: LabelValues = ()) -> Family:
+    """The family of a gauge with one series."""
+    return Family(metric, [Point(labels, value)])

@@ -11,24 +11,42 @@ Source: BrokerMetricsManager.init, BatchSplittingMetricExporter, OtlpJsonLogging
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gantrymq.logs import get_logger
-from gantrymq.metrics.instruments import OVERFLOW_LABEL, Family, HistogramValue, Kind, LabelValues, Value, encodable
+from gantrymq.metrics.instruments import (
+    OVERFLOW_LABEL,
+    Family,
+    HistogramValue,
+    Kind,
+    LabelValues,
+    Metric,
+    Value,
+    encodable,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricsData
+
+_EXPORTERS_LOGGER = "opentelemetry.exporter.otlp.proto.grpc.exporter"
+_MOST_OF_A_LINE = 300
+# The labels whose values are no texts in RocketMQ.
+_TYPED: Mapping[str, Callable[[str], bool | int]] = {
+    **dict.fromkeys(("is_system", "is_retry", "is_long_polling"), lambda text: text == "true"),
+    "queue_id": int,
+}
 
 log = get_logger("gantrymq.metrics")
 
 
 class MetricSink(Protocol):
-    """The end of an export. ``send`` returns whether it succeeded."""
+    """The end of an export."""
 
-    def send(self, data: MetricsData) -> bool:
-        """Send one export."""
+    def send(self, data: MetricsData) -> str:
+        """Send one export. Returns why that failed; an empty text if it succeeded."""
         ...
 
     def close(self) -> None:
@@ -62,16 +80,34 @@ class GrpcSink:
             compression=Compression.Gzip,
             max_export_batch_size=target.most_points,
         )
+        self._last_line = _LastLine()
+        logging.getLogger(_EXPORTERS_LOGGER).addHandler(self._last_line)
 
-    def send(self, data: MetricsData) -> bool:
-        """Send one export."""
+    def send(self, data: MetricsData) -> str:
+        """Send one export. Returns why that failed; an empty text if it succeeded."""
         from opentelemetry.sdk.metrics.export import MetricExportResult
 
-        return self._exporter.export(data) is MetricExportResult.SUCCESS
+        is_sent = self._exporter.export(data) is MetricExportResult.SUCCESS
+        return "" if is_sent else self._last_line.text or "no reason is known"
 
     def close(self) -> None:
         """Release the connection."""
         self._exporter.shutdown()
+        logging.getLogger(_EXPORTERS_LOGGER).removeHandler(self._last_line)
+
+
+class _LastLine(logging.Handler):
+    """Keeps the exporter's last line, which has the reason of a failure.
+
+    Without a handler Python writes the exporter's warnings to stderr: two lines each interval while a collector is
+    away.
+    """
+
+    text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        self.text = record.getMessage()[:_MOST_OF_A_LINE]
 
 
 class LogSink:
@@ -83,12 +119,12 @@ class LogSink:
 
         self._encode, self._to_json = encode_metrics, MessageToJson
 
-    def send(self, data: MetricsData) -> bool:
-        """Write one export."""
+    def send(self, data: MetricsData) -> str:
+        """Write one export. Returns an empty text."""
         for one in self._encode(data).resource_metrics:
             text = self._to_json(one, indent=None, use_integers_for_enums=True)
             log.info("metrics", otlp=text)
-        return True
+        return ""
 
     def close(self) -> None:
         """Do nothing."""
@@ -98,7 +134,8 @@ class Exports:
     """Turns snapshots into exports for a sink.
 
     ``scope`` is the name of the meter, ``common`` are the labels of every series. With ``is_delta`` counters and
-    histograms are the difference to the last export; a difference whose export fails is lost, as with OpenTelemetry.
+    histograms are the difference to the last export, and a series without one is left out; a difference whose export
+    fails is lost. OpenTelemetry does the same.
     """
 
     def __init__(
@@ -109,8 +146,8 @@ class Exports:
         self._began_ns = now_ns()
         self._last: dict[tuple[str, LabelValues | None], Value] = {}
 
-    def export(self, families: Sequence[Family]) -> bool:
-        """Send a snapshot. Returns whether that succeeded."""
+    def export(self, families: Sequence[Family]) -> str:
+        """Send a snapshot. Returns why that failed; an empty text if it succeeded."""
         now_ns = self._now_ns()
         data = self._data(families, now_ns)
         if self._is_delta:
@@ -126,43 +163,53 @@ class Exports:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-        metrics = [self._metric(one, now_ns) for one in families if one.points or one.overflow is not None]
+        metrics = [one for one in (self._metric(family, now_ns) for family in families) if one.data.data_points]
         scope = ScopeMetrics(scope=InstrumentationScope(self._scope), metrics=metrics, schema_url="")
         resource = ResourceMetrics(resource=Resource.get_empty(), scope_metrics=[scope], schema_url="")
         return MetricsData(resource_metrics=[resource])
 
     def _metric(self, family: Family, now_ns: int) -> Any:
-        from opentelemetry.sdk.metrics.export import AggregationTemporality, Gauge, Histogram, Metric, Sum
+        from opentelemetry.sdk.metrics import export
 
         metric = family.metric
-        points = [self._point(family, labels, value, now_ns) for labels, value in family.points]
+        series: list[tuple[LabelValues | None, Value]] = [*family.points]
         if family.overflow is not None:
-            points.append(self._point(family, None, family.overflow, now_ns))
-        temporality = AggregationTemporality.DELTA if self._is_delta else AggregationTemporality.CUMULATIVE
+            series.append((None, family.overflow))
+        if self._is_delta and metric.kind is not Kind.GAUGE:
+            series = self._changed(metric.name, series)
+        points = [self._point(metric, labels, value, now_ns) for labels, value in series]
+        kinds = export.AggregationTemporality
+        temporality = kinds.DELTA if self._is_delta else kinds.CUMULATIVE
         data: Any
         if metric.kind is Kind.GAUGE:
-            data = Gauge(data_points=points)
+            data = export.Gauge(data_points=points)
         elif metric.kind is Kind.COUNTER:
-            data = Sum(data_points=points, aggregation_temporality=temporality, is_monotonic=True)
+            data = export.Sum(data_points=points, aggregation_temporality=temporality, is_monotonic=True)
         else:
-            data = Histogram(data_points=points, aggregation_temporality=temporality)
-        return Metric(name=metric.name, description=metric.description, unit=metric.unit, data=data)
+            data = export.Histogram(data_points=points, aggregation_temporality=temporality)
+        return export.Metric(name=metric.name, description=metric.description, unit=metric.unit, data=data)
 
-    def _point(self, family: Family, labels: LabelValues | None, value: Value, now_ns: int) -> Any:
+    def _changed(
+        self, name: str, series: list[tuple[LabelValues | None, Value]]
+    ) -> list[tuple[LabelValues | None, Value]]:
+        """What was added to the series since the last export, without those to which nothing was added."""
+        found: list[tuple[LabelValues | None, Value]] = []
+        for labels, value in series:
+            added = _difference(value, self._last.get((name, labels)))
+            self._last[name, labels] = value
+            if added.total if isinstance(added, HistogramValue) else added:
+                found.append((labels, added))
+        return found
+
+    def _point(self, metric: Metric, labels: LabelValues | None, value: Value, now_ns: int) -> Any:
         """A data point. ``labels`` None is the series of the overflow."""
         from opentelemetry.sdk.metrics.export import HistogramDataPoint, NumberDataPoint
 
-        metric = family.metric
-        attributes = dict(self._common)
+        attributes: dict[str, bool | int | str]
         if labels is None:
-            attributes[OVERFLOW_LABEL.replace("_", ".")] = "true"
+            attributes = {OVERFLOW_LABEL.replace("_", "."): True}
         else:
-            attributes |= {
-                name: encodable(one) for name, one in zip(metric.labels, labels, strict=True) if one is not None
-            }
-        if metric.kind is not Kind.GAUGE and self._is_delta:
-            key = (metric.name, labels)
-            value, self._last[key] = _difference(value, self._last.get(key)), value
+            attributes = {**self._common, **_attributes(metric.labels, labels)}
         if not isinstance(value, HistogramValue):
             return NumberDataPoint(
                 attributes=attributes, start_time_unix_nano=self._began_ns, time_unix_nano=now_ns, value=value
@@ -178,6 +225,12 @@ class Exports:
             min=None,  # type: ignore[arg-type]  # optional in OTLP, and not kept
             max=None,  # type: ignore[arg-type]
         )
+
+
+def _attributes(names: tuple[str, ...], labels: LabelValues) -> dict[str, bool | int | str]:
+    return {
+        name: _TYPED.get(name, encodable)(value) for name, value in zip(names, labels, strict=True) if value is not None
+    }
 
 
 def _difference(value: Value, last: Value | None) -> Value:

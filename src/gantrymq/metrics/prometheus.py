@@ -248,7 +248,8 @@ class _Samples:
         for labels, value in self._family.points:
             yield from _samples(name, metric, others | _named(metric.labels, labels), value)
         if overflow is not None:
-            yield from _samples(name, metric, {**others, OVERFLOW_LABEL: "true"}, overflow)
+            labels_of_overflow = {name: value for name, value in others.items() if name == SCOPE_LABEL}
+            yield from _samples(name, metric, {**labels_of_overflow, OVERFLOW_LABEL: "true"}, overflow)
 
 
 def _named(names: tuple[str, ...], labels: LabelValues) -> dict[str, str]:

@@ -25,7 +25,7 @@ from gantrymq.broker.metrics.recorder import PROTOCOL, RecordingMeter, truth
 from gantrymq.broker.sessions.consumers import CONSUME_ACTIVELY
 from gantrymq.config.broker_settings import BrokerConfig
 from gantrymq.errors import DiskError
-from gantrymq.metrics.instruments import Counter, Family, Histogram, LabelValues, Metric, Point, gauge
+from gantrymq.metrics.instruments import Counter, Family, Histogram, LabelValues, Metric, Point, gauge, value_now
 from gantrymq.model.message import TIMER_TOPIC
 from gantrymq.remoting.codes import LanguageCode, version_name
 from gantrymq.remoting.transport.turns import in_slices
@@ -80,12 +80,12 @@ class BrokerCollector:
         halves = context.transaction_metrics.counts()
         return [
             gauge(catalog.PROCESSOR_WATERMARK, (Point((one,), waiting.get(one, 0)) for one in _PROCESSORS), most),
-            _one(catalog.BROKER_PERMISSION, context.config.broker.broker_permission),
-            _one(catalog.TOPIC_NUMBER, len(context.topics.table)),
-            _one(catalog.CONSUMER_GROUP_NUMBER, len(context.groups.table)),
+            value_now(catalog.BROKER_PERMISSION, context.config.broker.broker_permission),
+            value_now(catalog.TOPIC_NUMBER, len(context.topics.table)),
+            value_now(catalog.CONSUMER_GROUP_NUMBER, len(context.groups.table)),
             gauge(catalog.HALF_MESSAGES, (Point((topic,), count) for topic, count in halves.items()), most),
-            _one(catalog.CONNECTIONS, self._connections()),
-            _one(catalog.HELD_PULLS, len(context.holds)),
+            value_now(catalog.CONNECTIONS, self._connections()),
+            value_now(catalog.HELD_PULLS, len(context.holds)),
         ]
 
     def _pop(self) -> list[Family]:
@@ -94,8 +94,8 @@ class BrokerCollector:
         lags = [Point((str(one.queue_id),), one.behind_messages) for one in queues]
         latencies = [Point((str(one.queue_id),), one.behind_ms) for one in queues]
         return [
-            _one(catalog.POP_OFFSET_BUFFER_SIZE, pop.buffer.uncommitted),
-            _one(catalog.POP_CHECKPOINT_BUFFER_SIZE, len(pop.buffer)),
+            value_now(catalog.POP_OFFSET_BUFFER_SIZE, pop.buffer.uncommitted),
+            value_now(catalog.POP_CHECKPOINT_BUFFER_SIZE, len(pop.buffer)),
             gauge(catalog.POP_REVIVE_LAG, lags, most),
             gauge(catalog.POP_REVIVE_LATENCY, latencies, most),
         ]
@@ -138,19 +138,20 @@ class BrokerCollector:
         disk = shutil.disk_usage(store.path)
         behind = max(store.max_phy_offset - store.flushed_offset, 0)
         families = [
-            _of_store(catalog.STORAGE_SIZE, disk.used),
-            _of_store(catalog.FLUSH_BEHIND, behind),
-            _of_store(catalog.DISPATCH_BEHIND, store.dispatch_behind_bytes),
-            _one(catalog.DISK_USED_RATIO, store.disk_used_ratio),
-            _one(catalog.STORE_WRITABLE, int(store.is_writable)),
-            gauge(catalog.BUILD_INFO, [Point((_own_version(),), 1)], 1),
+            value_now(catalog.STORAGE_SIZE, disk.used, catalog.STORE_LABELS),
+            value_now(catalog.FLUSH_BEHIND, behind, catalog.STORE_LABELS),
+            value_now(catalog.DISPATCH_BEHIND, store.dispatch_behind_bytes, catalog.STORE_LABELS),
+            value_now(catalog.DISK_USED_RATIO, store.disk_used_ratio),
+            value_now(catalog.STORE_WRITABLE, int(store.is_writable)),
+            value_now(catalog.BUILD_INFO, 1, (_own_version(),)),
         ]
         try:
             first = store.message_at(store.min_phy_offset)
         except DiskError:
             first = None
         if first is not None:
-            families.append(_of_store(catalog.MESSAGE_RESERVE_TIME, max(now_ms - first.store_timestamp_ms, 0)))
+            age_ms = max(now_ms - first.store_timestamp_ms, 0)
+            families.append(value_now(catalog.MESSAGE_RESERVE_TIME, age_ms, catalog.STORE_LABELS))
         return families + self._timers(now_ms)
 
     def _timers(self, now_ms: int) -> list[Family]:
@@ -161,11 +162,12 @@ class BrokerCollector:
         waiting, due = timers.metrics.counts(), timers.due_within(now_ms, _TIMER_BOUNDS_S)
         bounds = [Point((*labels, str(bound_s)), count) for bound_s, count in zip(_TIMER_BOUNDS_S, due, strict=True)]
         behind = progress.behind_messages if progress is not None else 0
+        late_ms = max(now_ms - progress.read_ms, 0) if progress is not None else 0
         return [
-            _of_store(catalog.TIMER_ENQUEUE_LAG, behind),
-            _of_store(catalog.TIMER_ENQUEUE_LATENCY, self._enqueue_latency_ms(behind, now_ms)),
-            _of_store(catalog.TIMER_DEQUEUE_LAG, timers.congestion),
-            _of_store(catalog.TIMER_DEQUEUE_LATENCY, max(now_ms - progress.read_ms, 0) if progress is not None else 0),
+            value_now(catalog.TIMER_ENQUEUE_LAG, behind, catalog.STORE_LABELS),
+            value_now(catalog.TIMER_ENQUEUE_LATENCY, self._enqueue_latency_ms(behind, now_ms), catalog.STORE_LABELS),
+            value_now(catalog.TIMER_DEQUEUE_LAG, timers.congestion, catalog.STORE_LABELS),
+            value_now(catalog.TIMER_DEQUEUE_LATENCY, late_ms, labels),
             gauge(catalog.TIMING_MESSAGES, (Point((*labels, one), count) for one, count in waiting.items()), most),
             gauge(catalog.TIMER_MESSAGE_SNAPSHOT, bounds, most),
         ]
@@ -193,14 +195,6 @@ def _switched_off(broker: BrokerConfig) -> frozenset[Metric]:
         "enablePopMetrics": broker.enable_pop_metrics,
     }
     return frozenset[Metric]().union(*(metrics for key, metrics in catalog.SWITCHES.items() if not is_on[key]))
-
-
-def _one(metric: Metric, value: int | float) -> Family:
-    return gauge(metric, [Point((), value)], 1)
-
-
-def _of_store(metric: Metric, value: int) -> Family:
-    return gauge(metric, [Point(catalog.STORE_LABELS, value)], 1)
 
 
 def _counted(metric: Metric, counts: Counts[LabelValues], most: int) -> Family:
