@@ -127,7 +127,7 @@ def group_state(
 ) -> None:
     """Show what the consumers of a group report of themselves: queues, rates, settings.
 
-    What RocketMQ holds for a problem of a group is named: different
+    The problems that mqadmin's consumerStatus finds are named: different
     subscriptions, a queue that is not consumed or cannot be locked.
 
     Examples of use:

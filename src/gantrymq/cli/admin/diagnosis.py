@@ -1,4 +1,4 @@
-"""What RocketMQ holds for a problem of a consumer group, by what its consumers report.
+"""RocketMQ's diagnosis of a consumer group, from what its consumers report.
 
 Source: ConsumerRunningInfo.analyzeSubscription, analyzeProcessQueue.
 """

@@ -48,7 +48,7 @@ def cold_data_set(
     broker: Broker = None,
     cluster: Cluster = None,
 ) -> None:
-    """Limit the cold data that a group may read. The limit is not checked for a broker without the feature.
+    """Limit the cold data that a group may read. RocketMQ applies it if coldDataFlowControlEnable=true.
 
     Examples of use:
 
