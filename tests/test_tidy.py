@@ -481,3 +481,10 @@ def test_the_lock_answers_pyproject() -> None:
             and not any(one.specifier.contains(version) for version in locked.get(canonicalize_name(one.name), []))
         ]
     )
+
+
+def test_no_pattern_has_a_possessive_group() -> None:
+    """Python before 3.11.5 (Debian 12 has 3.11.2) does not match (?:a|b)*+ as later ones do. Use (?>(?:a|b)*)."""
+    group = re.compile(r"\)(?:[*+?]|\{\d*,?\d*\})\+[^+]")
+    lines = [(path, line) for path in SRC.rglob("*.py") for line in path.read_text("utf-8").splitlines()]
+    assert [f"{path}: {line}" for path, line in lines if group.search(line) and "``" not in line] == []

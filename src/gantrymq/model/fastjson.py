@@ -11,16 +11,24 @@ from typing import Any
 
 from gantrymq.model.java import encode_utf8
 
-# Matches everything up to the next integer key in one step. Text in strings is not a key; a string without an end
-# reaches the end. The quantifiers are possessive, so that the time is linear in the length for any input.
-NUMBER_KEY = re.compile(
-    r'(?:[^"{,]++|"(?:[^"\\]++|\\.)*+"?|[{,](?!\s*+-?\d++\s*+:))*+[{,]\s*+(-?\d++)(?=\s*+:)', re.DOTALL
-)
 
-_GAP = r"(?:\s|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/)*+"
-_LENIENT = re.compile(
-    rf""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/|,(?={_GAP}[\]}}])""", re.DOTALL
-)
+def key_pattern(key: str) -> re.Pattern[str]:
+    """Compile a pattern for :func:`quote_keys`: everything up to the next ``key``, which is group 1.
+
+    Text in strings is not a key; a string without an end reaches the end. The time is linear in the length for any
+    input. A possessive group, ``(?:a|b)*+``, would say so in fewer characters, but Python before 3.11.5 matches such
+    a group wrongly if it has branches. Its equivalent ``(?>(?:a|b)*)`` remembers each repetition until it ends; the
+    limit of a thousand bounds that.
+    """
+    token = rf"""[^"{{,]++|"(?>(?:[^"\\]++|\\.)*)"?|[{{,](?!\s*+{key}\s*+:)"""
+    return re.compile(rf"(?>(?:(?>(?:{token}){{1,1000}}))*)[{{,]\s*+({key})(?=\s*+:)", re.DOTALL)
+
+
+NUMBER_KEY = key_pattern(r"-?\d++")
+
+_COMMENT = r"//[^\n]*+|/\*(?>(?:[^*]|\*(?!/))*)\*/"
+_GAP = rf"(?>(?:\s|{_COMMENT})*)"
+_LENIENT = re.compile(rf""""(?>(?:[^"\\]++|\\.)*)"|'(?>(?:[^'\\]++|\\.)*)'|{_COMMENT}|,(?={_GAP}[\]}}])""", re.DOTALL)
 
 
 NoNumber = Callable[[str], float]

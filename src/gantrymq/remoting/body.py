@@ -53,12 +53,9 @@ class Body(Struct, kw_only=True, rename="camel"):
 B = TypeVar("B", bound=Struct)
 V = TypeVar("V")
 
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"(\s*:)?', re.DOTALL)
+_STRING = re.compile(r'"(?>(?:[^"\\]++|\\.)*)"(\s*:)?', re.DOTALL)
 _NUMBER = re.compile(r'"-?\d+"\s*:')
-# Everything up to the next object that is a key, as :mod:`gantrymq.model.fastjson` finds numbers.
-_OBJECT_KEY = re.compile(
-    r'(?:[^"{,]++|"(?:[^"\\]++|\\.)*+"?|[{,](?!\s*+\{[^{}]*+\}\s*+:))*+[{,]\s*+(\{[^{}]*+\})(?=\s*+:)', re.DOTALL
-)
+_OBJECT_KEY = fastjson.key_pattern(r"\{[^{}]*+\}")  # a queue as a key
 _ANY_SIZE = 1 << 62
 # Nonstandard JSON needs a slow decoder. Clients that write it send small requests.
 LENIENT_REQUEST_BYTES = 64 * 1024
