@@ -163,7 +163,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     yield
     if WORKER:
         items[:] = in_work_order(items)
-        gc.freeze()  # no garbage collection of a test visits the other tests
+    gc.freeze()  # otherwise each collection of garbage visits thousands of tests, which takes half a second
 
 
 def _no_skip_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:

@@ -36,7 +36,7 @@ class Gate:
 
         def gated(size: int) -> None:
             loop.call_soon_threadsafe(self.entered.set)
-            self.opened.wait(10)
+            self.opened.wait(60)
             prefault(size)
 
         monkeypatch.setattr(store._log, "bring_in_ahead", gated)

@@ -70,7 +70,7 @@ def test_a_callback_that_would_wait_for_its_own_thread_is_told(call: Callable[[P
     with socket.create_server(("127.0.0.1", 0)) as deaf:  # whose end is the end of the send, and no sooner
         producer = Producer(f"127.0.0.1:{deaf.getsockname()[1]}")
         producer.send_async(Message("CalledBack", b"x")).add_done_callback(call_back)
-    assert "within the producer's own thread" in told.result(5)
+    assert "within the producer's own thread" in told.result(60)
     producer.close()
 
 

@@ -217,7 +217,7 @@ def test_who_waits_for_a_first_route_is_told_that_the_producer_was_closed() -> N
         await asyncio.sleep(0)
         await routes.close()
         with pytest.raises(MQClientError, match="closed"):
-            await asyncio.wait_for(waiting, 5)
+            await asyncio.wait_for(waiting, 60)
 
     asyncio.run(scenario())
 

@@ -513,7 +513,7 @@ def unreachable_broker(broker: EmbeddedBroker, path: Path) -> Iterator[tuple[str
         loop.run(pair.start())
         port = pair.broker_address.rpartition(":")[2]
         with AdminClient(broker.namesrv) as admin:
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while "broker-b" not in admin.cluster_info().broker_addr_table and time.monotonic() < deadline:
                 time.sleep(0.01)
         yield f"127.0.0.1:{port}", f"127.0.0.9:{port}"

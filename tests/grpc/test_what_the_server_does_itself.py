@@ -153,7 +153,7 @@ def test_the_broker_asks_a_client_to_verify_a_message_and_for_its_threads(
     try:
 
         def ask(header: Any) -> Future[RemotingCommand]:
-            return loop.submit(remote.invoke(broker.address, RemotingCommand.request(header), 5_000))
+            return loop.submit(remote.invoke(broker.address, RemotingCommand.request(header), 60_000))
 
         verified = ask(
             ConsumeMessageDirectlyResultRequestHeader(
@@ -165,7 +165,7 @@ def test_the_broker_asks_a_client_to_verify_a_message_and_for_its_threads(
         answer = messages.TelemetryCommand(verify_message_result={"nonce": command.nonce})
         answer.status.code = Code.FAILED_TO_CONSUME_MESSAGE
         client.tell(answer)
-        result = decode_body(ConsumeMessageDirectlyResult, verified.result(5).body)
+        result = decode_body(ConsumeMessageDirectlyResult, verified.result(60).body)
         assert (result.consume_result, result.remark) == ("CR_LATER", "from gRPC client")
 
         threads = ask(
@@ -175,7 +175,7 @@ def test_the_broker_asks_a_client_to_verify_a_message_and_for_its_threads(
         dump = messages.TelemetryCommand(thread_stack_trace={"nonce": nonce, "thread_stack_trace": "main"})
         dump.status.code = Code.OK
         client.tell(dump)
-        info = decode_body(ConsumerRunningInfo, threads.result(5).body)
+        info = decode_body(ConsumerRunningInfo, threads.result(60).body)
         assert (info.jstack, [one.topic for one in info.subscription_set]) == ("main", [topic])
     finally:
         loop.close(remote.close())
