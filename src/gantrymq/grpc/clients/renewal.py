@@ -2,7 +2,7 @@
 
 Such a message is received with an invisible time of 60 s. Every 5 s those that become visible within 10 s are hidden
 again, for longer and longer, at most for three hours altogether. When the client goes away its messages become visible
-one second later.
+one second later. That delivery counts as another attempt, as the client may have begun to work on them.
 
 Thread rule: the event loop's thread.
 
@@ -137,9 +137,7 @@ class Renewals:
 
     async def _release(self, caller: Caller, key: RenewedKey, renewed: _Renewed) -> None:
         try:
-            await self._popped.hide(
-                caller, renewed.handle, key.group, renewed.topic, self._config.nack_invisible_ms, suspend=True
-            )
+            await self._popped.hide(caller, renewed.handle, key.group, renewed.topic, self._config.nack_invisible_ms)
         except GantrymqError as error:
             log.info("a message of a client that left stays invisible", group=key.group, reason=str(error))
 
