@@ -108,7 +108,7 @@ lint: setup  ## ruff (rules and format) and mypy (strict)
 	$(BIN)/mypy
 
 .PHONY: format
-format: setup  ## Let ruff mend and format
+format: setup  ## Fix what ruff can fix, and format
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
@@ -146,7 +146,7 @@ dist: .venv/.bytecode  ## Build the wheel, with its kernels compiled, and the so
 	@ls -l dist
 
 .PHONY: lock
-lock:  ## Resolve requirements/*.lock anew from pyproject.toml (needs uv)
+lock:  ## Resolve requirements/*.lock again from pyproject.toml (needs uv)
 	scripts/lock.sh $(LOCK_ARGS)
 
 .PHONY: clean

@@ -1,8 +1,9 @@
 """Tests of a program that sends messages, with the fixtures that gantrymq brings for pytest.
 
-    pytest examples/test_shop.py
+    pip install pytest
+    python -m pytest examples/test_shop.py
 
-Nothing has to be installed or started: `rocketmq` is a broker in this process, empty for each test.
+No server has to be started: `rocketmq` is a broker in this process, empty for each test.
 """
 
 from __future__ import annotations
