@@ -1,7 +1,7 @@
 """A web service that sends a message for each request, and handles messages while it runs (Starlette; FastAPI alike).
 
     pip install 'gantrymq[console]'         # brings starlette and uvicorn
-    gantrymq serve --store /tmp/store &     # or a cluster of yours
+    gantrymq serve --store ~/store &     # or a cluster of yours
     ROCKETMQ=127.0.0.1:9876 uvicorn examples.service:app
     curl -X POST -d '{"cents": 4700}' http://127.0.0.1:8000/orders/4711
     curl http://127.0.0.1:8000/handled
