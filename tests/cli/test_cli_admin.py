@@ -413,7 +413,7 @@ def half_away(broker: EmbeddedBroker, topic: str) -> Iterator[None]:
             tell(lambda: RemotingCommand.request(UnRegisterBrokerRequestHeader(**identity)))
 
 
-def test_a_cluster_that_is_half_away(admin: Admin, broker: EmbeddedBroker, watchers: str) -> None:
+def test_a_cluster_that_is_half_away(admin: Admin, broker: EmbeddedBroker, watchers: str, tmp_path: Path) -> None:
     """What is there is shown, what does not answer is named, and the exit code is 1."""
     broker.create_topic("halved", 1)
     with half_away(broker, "halved"):
@@ -427,6 +427,11 @@ def test_a_cluster_that_is_half_away(admin: Admin, broker: EmbeddedBroker, watch
             (("ha",), 1),
             (("message", "print", "halved"), 0),
             (("topic", "create", "halved", "--queues", 2), 1),
+            (("broker", "cold-data", "get"), 1),
+            (("broker", "timer-engine", "F"), 1),
+            (("report", "configs", tmp_path), 1),
+            (("report", "metrics", tmp_path), 1),
+            (("report", "metadata", tmp_path), 1),
         ):
             outcome = admin(*words, "--json")
             assert (words, outcome.code, len(outcome.lines)) == (words, 1, count)

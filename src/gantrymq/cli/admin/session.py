@@ -65,6 +65,7 @@ class Session:
     def __init__(self, config: ClientConfig, *, is_json: bool) -> None:
         self.config, self.is_json = config, is_json
         self.code = DONE
+        self._named = set[str]()
 
     @cached_property
     def admin(self) -> AdminClient:
@@ -93,9 +94,16 @@ class Session:
     # What went wrong
 
     def missing(self, name: str, error: GantrymqError) -> None:
-        """Name a server without an answer. The exit code becomes 1."""
+        """Name a server without an answer, once for each reason. The exit code becomes 1."""
         text = advised(error)
-        self.finding(text if text.startswith(name) else f"{name}: {text}")
+        text = text if text.startswith(name) else f"{name}: {text}"
+        if text not in self._named:
+            self._named.add(text)
+            self.finding(text)
+
+    def begin_round(self) -> None:
+        """Begin one more run of a watch: servers without an answer are named again."""
+        self._named.clear()
 
     def finding(self, text: str) -> None:
         """Print one line on stderr. The exit code becomes 1."""
@@ -270,6 +278,7 @@ def _repeat(session: Session, interval_s: float, once: Callable[[], None]) -> No
         while True:
             if sys.stdout.isatty() and not session.is_json:
                 print(_CLEAR, end="")
+            session.begin_round()
             try:
                 once()
             except GantrymqError as error:

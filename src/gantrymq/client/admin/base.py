@@ -160,7 +160,7 @@ class AdminBase:
         """The answer of each broker, by name. A broker that refuses with code ``passed_over`` has no answer.
 
         The error of one broker does not hide the answers of the others: it is reported, and raised only if no broker
-        answers.
+        answers, or, without ``when_missing``, if none has a result: the broker that failed may have it.
         """
         answers, failed = dict[str, T](), dict[str, GantrymqError]()
         for name, address in brokers.items():
@@ -169,7 +169,9 @@ class AdminBase:
             except GantrymqError as error:
                 if not isinstance(error, MQBrokerError) or error.response_code != passed_over:
                     failed[name] = error
-        self._report(failed, has_answers=len(failed) < len(brokers))
+        # "None here" is an answer too, but without ``when_missing`` a caller would take it for one of all brokers.
+        has_answers = bool(answers) or (self.when_missing is not None and len(failed) < len(brokers))
+        self._report(failed, has_answers=has_answers)
         return answers
 
     def _report(self, failed: Mapping[str, GantrymqError], *, has_answers: bool) -> None:

@@ -257,7 +257,7 @@ class GroupAdmin(AdminBase):
     def _first_of_group(self, group: str, call: Call[T]) -> T:
         """The answer of the first broker that knows the group's clients."""
         refused: MQBrokerError | None = None
-        for address in self._brokers_of_group(group).values():
+        for name, address in self._brokers_of_group(group).items():
             try:
                 return self._client.call(address, call)
             except MQBrokerError as error:
@@ -265,7 +265,7 @@ class GroupAdmin(AdminBase):
             except RemotingError as error:
                 if self.when_missing is None:
                     raise
-                self.when_missing(address, error)
+                self.when_missing(name, error)
         raise refused or MQClientError(f"no broker knows group {group}")
 
 
