@@ -116,6 +116,22 @@ def test_a_call_without_a_client_id_and_a_request_that_is_too_large(broker: Embe
         assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+@pytest.mark.parametrize("name", ["SendMessage", "ReceiveMessage", "Telemetry"])
+def test_bytes_that_are_no_message(broker: EmbeddedBroker, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    path, metadata = f"/{messages.SERVICE}/{name}", [("x-mq-client-id", "damaged")]
+    with grpc.insecure_channel(broker.grpc) as channel:
+        calls = {
+            "SendMessage": lambda: channel.unary_unary(path)(b"\xff", metadata=metadata, timeout=10),
+            "ReceiveMessage": lambda: next(channel.unary_stream(path)(b"\xff", metadata=metadata, timeout=10)),
+            "Telemetry": lambda: next(channel.stream_stream(path)(iter([b"\xff"]), metadata=metadata, timeout=10)),
+        }
+        with pytest.raises(grpc.RpcError) as raised:
+            calls[name]()
+    assert raised.value.code() is grpc.StatusCode.INTERNAL
+    assert "Invalid protobuf byte sequence" in raised.value.details()
+    assert not caplog.records  # a stranger fills no log
+
+
 @pytest.mark.parametrize("name", ["UpdateOffset", "GetOffset", "QueryOffset", "SyncLiteSubscription"])
 def test_what_the_proxy_does_not_implement(client: GrpcClient, name: str) -> None:
     with pytest.raises(grpc.RpcError) as raised:
@@ -127,7 +143,7 @@ def test_a_receive_with_wrong_times(client: GrpcClient, topic: str) -> None:
     client.be_consumer("g", topic)
     assert client.receive("g", topic, invisible_ms=9_999)[0] == Code.ILLEGAL_INVISIBLE_TIME
     assert client.receive("g", topic, invisible_ms=13 * 3_600_000)[0] == Code.ILLEGAL_INVISIBLE_TIME
-    assert client.receive("g", topic, polling_ms=20_000, timeout_s=10)[0] == Code.ILLEGAL_POLLING_TIME
+    assert client.receive("g", topic, polling_ms=20_000, timeout_s=4)[0] == Code.ILLEGAL_POLLING_TIME  # under 5 s
     assert client.receive("g", "nowhere")[0] == Code.TOPIC_NOT_FOUND
     assert client.receive("CID_RMQ_SYS_x", topic)[0] == Code.ILLEGAL_CONSUMER_GROUP
 

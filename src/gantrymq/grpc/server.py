@@ -19,6 +19,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from gantrymq.clock import Clock
 from gantrymq.config.grpc_settings import GrpcConfig
@@ -53,6 +54,8 @@ _OPTIONS = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
 )
+
+_DAMAGED, _NO_PROTOBUF = object(), "Invalid protobuf byte sequence"  # gRPC's text in Java
 
 log = get_logger("gantrymq.grpc")
 
@@ -168,12 +171,12 @@ class GrpcServer:
         handlers = {name: self._unary(name, call) for name, call in self._calls.items()}
         handlers["ReceiveMessage"] = grpc.unary_stream_rpc_method_handler(
             self._receive,
-            request_deserializer=messages.ReceiveMessageRequest.FromString,
+            request_deserializer=_reader(messages.ReceiveMessageRequest),
             response_serializer=messages.ReceiveMessageResponse.SerializeToString,
         )
         handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(
             self._stream,
-            request_deserializer=messages.TelemetryCommand.FromString,
+            request_deserializer=_reader(messages.TelemetryCommand),
             response_serializer=messages.TelemetryCommand.SerializeToString,
         )
         return handlers
@@ -182,6 +185,8 @@ class GrpcServer:
         request_type, response_type = messages.types_of(name)
 
         async def answer(request: Any, context: Any) -> Any:
+            if request is _DAMAGED:
+                await context.abort(grpc.StatusCode.INTERNAL, _NO_PROTOBUF)
             began_s = self._now_s()
             try:
                 response = await call(self._caller(context), request)
@@ -193,11 +198,13 @@ class GrpcServer:
 
         return grpc.unary_unary_rpc_method_handler(
             answer,
-            request_deserializer=request_type.FromString,
+            request_deserializer=_reader(request_type),
             response_serializer=response_type.SerializeToString,
         )
 
     async def _receive(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        if request is _DAMAGED:
+            await context.abort(grpc.StatusCode.INTERNAL, _NO_PROTOBUF)
         began_s, code = self._now_s(), 0
         try:
             caller = self._caller(context)
@@ -214,7 +221,7 @@ class GrpcServer:
 
     async def _stream(self, commands: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         try:
-            async for command in self._telemetry.stream(self._caller(context), commands):
+            async for command in self._telemetry.stream(self._caller(context), _whole(commands)):
                 yield command
         except CallError as error:
             is_client = Code.BAD_REQUEST <= error.code < Code.INTERNAL_ERROR
@@ -227,6 +234,25 @@ class GrpcServer:
         metadata = metadata_of(context)
         address = address_of(context.peer(), self._tls_port.client_of if self._tls_port is not None else None)
         return read_caller(metadata, address, self._authenticate(metadata, address))
+
+
+def _reader(message_type: Any) -> Callable[[bytes], Any]:
+    """A reader of messages. If it raised, grpcio would log a traceback for each message that a stranger damages."""
+
+    def read(raw: bytes) -> Any:
+        try:
+            return message_type.FromString(raw)
+        except DecodeError:
+            return _DAMAGED
+
+    return read
+
+
+async def _whole(commands: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for command in commands:
+        if command is _DAMAGED:
+            raise CallError(Code.INTERNAL_ERROR, _NO_PROTOBUF)
+        yield command
 
 
 async def _every(period_s: float, *chores: Callable[[], None]) -> None:
