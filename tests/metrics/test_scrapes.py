@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gzip
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from socketserver import TCPServer
 
 import pytest
 from structlog.testing import capture_logs
@@ -115,6 +117,26 @@ async def test_a_connection_above_the_limit_ends_the_oldest() -> None:
         assert await silent[0][0].read() == b""
         for _, writer in silent:
             writer.close()
+
+
+@pytest.mark.asyncio
+async def test_without_a_file_descriptor_the_event_loop_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_EXHAUSTED_PAUSE_S", 0.1)
+    loop, accept, failed = asyncio.get_running_loop(), TCPServer.get_request, 0
+    free = asyncio.Event()
+
+    def accept_if_free(server: TCPServer) -> object:
+        nonlocal failed
+        if free.is_set():
+            return accept(server)
+        failed += 1
+        loop.call_later(0.05, free.set)  # before the pause ends
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(TCPServer, "get_request", accept_if_free)
+    async with serving(Collected()) as server:
+        assert b"age" in await ask(server, GET)
+    assert failed == 1
 
 
 @pytest.mark.asyncio

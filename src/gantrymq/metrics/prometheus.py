@@ -19,6 +19,7 @@ Source: PrometheusHttpServer and Otel2PrometheusConverter of OpenTelemetry; HTTP
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import os
 import re
@@ -50,6 +51,8 @@ SCOPE_LABEL = "otel_scope_name"
 _TIMEOUT_S = 30.0
 _SAMPLES_A_TURN = 100  # about a millisecond of work
 _PAUSE_S = 0.0005
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_EXHAUSTED_PAUSE_S = 1.0
 _NOT_IN_A_LABEL = re.compile("^[0-9]|[^a-zA-Z0-9_]")
 
 log = get_logger("gantrymq.metrics")
@@ -85,7 +88,21 @@ class ScrapeServer:
     def serve(self) -> None:
         """Begin to answer scrapes."""
         assert self._server is not None, "bind comes first"
-        self._loop.add_reader(self._server.fileno(), self._server.handle_request)
+        self._loop.add_reader(self._server.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        """Take a connection. Without a free file descriptor it keeps waiting, so look again only after a pause."""
+        server = self._server
+        if server is None:
+            return
+        server.handle_request()
+        if server.is_exhausted:
+            self._loop.remove_reader(server.fileno())
+            self._loop.call_later(_EXHAUSTED_PAUSE_S, self._accept_again)
+
+    def _accept_again(self) -> None:
+        if self._server is not None:
+            self.serve()
 
     def close(self) -> None:
         """Stop listening, and end all connections. Idempotent."""
@@ -147,6 +164,7 @@ class _HttpServer(ThreadingWSGIServer):
 
     def __init__(self, host: str, port: int, app: WSGIApplication) -> None:
         self.address_family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        self.is_exhausted = False
         self._open: dict[Any, None] = {}  # the sockets, oldest first
         self._lock = threading.Lock()
         super().__init__(address[:2], _Handler)  # type: ignore[arg-type]  # a pair for IPv6, too
@@ -158,6 +176,15 @@ class _HttpServer(ThreadingWSGIServer):
         TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
         self.setup_environ()
+
+    def get_request(self) -> Any:
+        """Accept a connection, and note whether there was no room for it."""
+        try:
+            self.is_exhausted = False
+            return super().get_request()
+        except OSError as error:
+            self.is_exhausted = error.errno in _EXHAUSTED
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer a connection on a thread."""
