@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .java import JVM_OPTIONS, build_jar, class_archive, java_available, java_required
+from .java import JVM_OPTIONS, build_jar, java_available, java_required, use_class_archives
 from .java_cluster import JavaCluster
 
 # These processes live for seconds: what matters is how soon they have started. It halves their processor time. A client
@@ -21,9 +21,8 @@ def java() -> None:
         (pytest.fail if java_required() else pytest.skip)(f"interop: {reason}")
     build_jar()
     if JVM_OPTIONS not in os.environ:
-        os.environ[JVM_OPTIONS] = QUICK
-        archive = class_archive()
-        os.environ[JVM_OPTIONS] += f" -XX:SharedArchiveFile={archive} -Xlog:disable" if archive else ""
+        os.environ[JVM_OPTIONS] = f"{QUICK} -Xlog:disable"
+        use_class_archives()
 
 
 @pytest.fixture(scope="session")

@@ -24,12 +24,13 @@ INTEROP = Path(__file__).resolve().parents[2] / "interop"
 TARGET = INTEROP / "target"
 JAR = TARGET / "interop.jar"
 STAMP = TARGET / ".built"  # `make interop` has the same one
-ARCHIVE = TARGET / "classes.jsa"
+ARCHIVE, CLUSTER_ARCHIVE = TARGET / "classes.jsa", TARGET / "cluster.jsa"
 MAIN = "org.gantrymq.interop.Main"
 KILLED = 137  # what `write` with end="kill-while-writing" exits with
 OLDEST_JAVA = 17
 STDERR_LINES = 40
 JVM_OPTIONS = "GANTRYMQ_JVM_OPTIONS"  # an environment variable: more options of the JVM, parted by blanks
+USE_ARCHIVES = "GANTRYMQ_CLASS_ARCHIVES"  # an environment variable, set where the archives are made
 
 Line = dict[str, Any]
 Setting = str | int | float | bool
@@ -71,23 +72,31 @@ def build_jar() -> Path:
     return JAR
 
 
-def class_archive() -> Path | None:
-    """What the JVM made of RocketMQ's classes, for -XX:SharedArchiveFile: with it, a start costs a third less.
+def use_class_archives() -> None:
+    """Let later calls start with what the JVM made of RocketMQ's classes: a start then costs a third less.
 
-    Made after each build, by the JVM with the options of JVM_OPTIONS. None where this JVM makes none.
+    Made after each build, by the JVM with the options of JVM_OPTIONS: one archive of a cluster, one for all else. A JVM
+    that makes none goes without.
     """
     jar = build_jar()
     with (TARGET / ".archive-lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not ARCHIVE.exists() or ARCHIVE.stat().st_mtime < jar.stat().st_mtime:
-            ARCHIVE.unlink(missing_ok=True)
-            with tempfile.TemporaryDirectory(dir=TARGET) as folder:
-                fresh = Path(folder) / ARCHIVE.name
-                words = java_words("write", f"-XX:ArchiveClassesAtExit={fresh}")
-                _checked([*words, "--store", f"{folder}/store", "--count", "100"], timeout=600)
-                if fresh.exists():
-                    fresh.replace(ARCHIVE)
-        return ARCHIVE if ARCHIVE.exists() else None
+        _archive(ARCHIVE, jar, "write", "--count", "100")
+        _archive(CLUSTER_ARCHIVE, jar, "cluster")
+    os.environ[USE_ARCHIVES] = "1"
+
+
+def _archive(archive: Path, jar: Path, command: str, *arguments: str) -> None:
+    """Make the archive of the classes that a command loads, unless it is newer than the jar."""
+    if archive.exists() and archive.stat().st_mtime >= jar.stat().st_mtime:
+        return
+    archive.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(dir=TARGET) as folder:
+        fresh = Path(folder) / archive.name
+        words = java_words(command, f"-XX:ArchiveClassesAtExit={fresh}")
+        _checked([*words, "--store", f"{folder}/store", *arguments], timeout=600)
+        if fresh.exists():
+            fresh.replace(archive)
 
 
 def run_java(
@@ -236,6 +245,9 @@ def java_words(command: str, *options: str) -> list[str]:
     """The start of a command line of interop/; ``options`` are the JVM's. Builds it first if it must."""
     jar = build_jar()
     options += tuple(os.environ.get(JVM_OPTIONS, "").split())
+    archive = CLUSTER_ARCHIVE if command == "cluster" else ARCHIVE
+    if os.environ.get(USE_ARCHIVES) == "1" and archive.exists():
+        options += (f"-XX:SharedArchiveFile={archive}",)
     return [java_program(), *options, "-cp", f"{jar}:{jar.parent}/lib/*", MAIN, command]
 
 
@@ -276,6 +288,7 @@ def _checked(words: list[str], *, timeout: float, exit_codes: tuple[int, ...] = 
     """Stdout of a program that ended with one of the exit codes."""
     done = subprocess.run(
         words,
+        stdin=subprocess.DEVNULL,  # at the end of its input a cluster stops
         capture_output=True,
         encoding="utf-8",
         errors="replace",
