@@ -319,8 +319,8 @@ def test_a_topic_that_does_not_exist_is_one_warning_until_it_does(caplog: pytest
     unused = cast(Any, None)
     rebalancing = Rebalancing(unused, unused, unused, unused, unused)
     for is_there in (False, False, False, True, True, False):
-        rebalancing.tell_route("T", is_there=is_there)
-        rebalancing.tell_route("%RETRY%g", is_there=False)
+        rebalancing.note_route("T", is_there=is_there)
+        rebalancing.note_route("%RETRY%g", is_there=False)
     assert [(one.levelname, "exists now" in one.getMessage()) for one in caplog.records] == [
         ("WARNING", False),
         ("INFO", True),

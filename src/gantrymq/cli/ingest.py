@@ -61,7 +61,7 @@ def ingest(
     with ExitStack() as stack:
         stream = stack.enter_context(_open_input(file))
         opened = _open(store, reading)
-        _tell_of_recovery(opened)
+        _print_recovery(opened)
         signals = stack.enter_context(StopSignals())
         stack.enter_context(opened)
         putter, began_s = LinePutter(opened), clock.monotonic_s()
@@ -95,7 +95,7 @@ def _open(path: Path, reading: Reading) -> MessageStore:
         return MessageStore.open(path, reading.config, given=reading.given, progress=report, housekeeping=False)
 
 
-def _tell_of_recovery(opened: MessageStore) -> None:
+def _print_recovery(opened: MessageStore) -> None:
     """Warn about queue entries that the recovery cut: they were messages, and their offsets are given out again."""
     for note in opened.notes:
         warn(str(note))
@@ -117,11 +117,11 @@ def _ingest_json(stream: BufferedReader, putter: LinePutter, signals: StopSignal
 
 
 def _ingest_text(stream: BufferedReader, putter: LinePutter, signals: StopSignals) -> None:
-    told = 0
+    shown = 0
     for results in _results(stream, putter, signals, shown=True):
         for result in results:
-            if result["status"] != "PUT_OK" and told < _MAX_REJECTED_LINES:
-                told += 1
+            if result["status"] != "PUT_OK" and shown < _MAX_REJECTED_LINES:
+                shown += 1
                 print_error(f"line {result['line']}: {result['status']}: {result.get('error', _STORED)}".rstrip(": "))
 
 

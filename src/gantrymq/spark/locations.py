@@ -121,7 +121,7 @@ def find_stores(
     places = [location for text in paths for location in _meant(text)]
     if commit_log and (len(places) != 1 or places[0].uri is not None):
         raise ConfigError("storePathCommitLog", ",".join(commit_log), "only for one store on a local path")
-    places = [replace(location, logs=commit_log or _told_commit_log(location)) for location in places]
+    places = [replace(location, logs=commit_log or _given_commit_log(location)) for location in places]
     if broker_names and len(broker_names) != len(places):
         raise ConfigError("brokerName", ",".join(broker_names), f"a name for each store; there are {len(places)}")
     names = list(broker_names) or [_broker_name(location) for location in places]
@@ -303,7 +303,7 @@ def _broker_confs(location: Location) -> Iterator[dict[str, str]]:
         return
 
 
-def _told_commit_log(location: Location) -> tuple[str, ...]:
+def _given_commit_log(location: Location) -> tuple[str, ...]:
     """The commit log directories that a local store's broker.conf names; empty if the store itself has log files."""
     if location.uri is not None or log_files(location / COMMIT_LOG):
         return ()

@@ -333,7 +333,7 @@ class _Rebuild:
                 self._correct(refiling)
             self._ready.clear()
             self._fs.make_directory(self._work.root)
-        refiling.tell(account)
+        refiling.add_to(account)
         account.misfiled = self._queues.misfiled
         self._report.filed_as = self._queues.filed_as
         if refiling.misfiled and not self._report.last_exit_ok:

@@ -42,17 +42,17 @@ from gantrymq.store.recovery.recovery import Progress
 from gantrymq.store.timer.timer_recovery import LogEnds
 from gantrymq.tools.check.findings import Finding, Kind, Level
 from gantrymq.tools.check.index_check import IndexCheck
-from gantrymq.tools.check.log_check import LogCheck, see_foreign_log_files, see_missing_log
+from gantrymq.tools.check.log_check import LogCheck, check_foreign_log_files, check_missing_log
 from gantrymq.tools.check.queue_check import QueueCheck
 from gantrymq.tools.check.queue_units_check import QueueUnitsCheck
 from gantrymq.tools.check.small_files_check import (
     TableDecoders,
+    check_checkpoint,
+    check_config,
+    check_groups,
+    check_names,
+    check_routes,
     read_checkpoint,
-    see_checkpoint,
-    see_config,
-    see_groups,
-    see_names,
-    see_routes,
 )
 from gantrymq.tools.check.timer_check import TimerCheck
 from gantrymq.tools.read.bad_disk import ListedFileSystem, ReadableBytes
@@ -128,7 +128,7 @@ class VerifyPlan:
 class VerifyEngine(Protocol):
     """Reads the index and the log for a verification, on this machine or elsewhere."""
 
-    def see_index(self, plan: VerifyPlan, index: IndexCheck) -> Iterator[Finding]:
+    def check_index(self, plan: VerifyPlan, index: IndexCheck) -> Iterator[Finding]:
         """Check each index file by itself."""
         ...
 
@@ -146,9 +146,9 @@ class VerifyHere:
         self._fs = fs
         self._progress = progress
 
-    def see_index(self, plan: VerifyPlan, index: IndexCheck) -> Iterator[Finding]:
+    def check_index(self, plan: VerifyPlan, index: IndexCheck) -> Iterator[Finding]:
         """Check each index file by itself."""
-        return index.see_files()
+        return index.check_files()
 
     def read_log(
         self, plan: VerifyPlan, log: LogCheck, queues: QueueCheck, index: IndexCheck | None
@@ -158,7 +158,7 @@ class VerifyHere:
         total, begin = sum(file.size_bytes for file in files), files[0].base if files else 0
         with ThreadPoolExecutor(1, "IndexCheck") as pool:
             for event in one_ahead(log_events(self._fs, files)):
-                yield from log.see(event)
+                yield from log.add(event)
                 if isinstance(event, RecordBatch):
                     self._compare(pool, event, queues, index)
                     if self._progress is not None:
@@ -166,9 +166,9 @@ class VerifyHere:
 
     @staticmethod
     def _compare(pool: Executor, batch: RecordBatch, queues: QueueCheck, index: IndexCheck | None) -> None:
-        comparing = pool.submit(index.see, batch) if index is not None else None
+        comparing = pool.submit(index.add, batch) if index is not None else None
         try:
-            queues.see(batch)
+            queues.add(batch)
         finally:
             if comparing is not None:
                 comparing.result()
@@ -230,18 +230,18 @@ class Verification:
         deleted = DeletedTopics(fs, paths, lookup.topic_and_end, log.first_offset).ends
         queues = QueueCheck(fs, paths.root, paths.consume_queue, queue_size, config.delay_levels_ms, deleted)
         queues.load()
-        yield from see_names(fs, paths)
-        yield from see_config(fs, paths, self._decoders)
-        yield from see_routes(fs, paths)
-        yield from see_foreign_log_files(fs, paths, others, log.file_size)
+        yield from check_names(fs, paths)
+        yield from check_config(fs, paths, self._decoders)
+        yield from check_routes(fs, paths)
+        yield from check_foreign_log_files(fs, paths, others, log.file_size)
         sizes = replace(config, mapped_file_size_commit_log=log.file_size, mapped_file_size_consume_queue=queue_size)
-        yield from see_missing_log(fs, paths, sizes, self._now_ms)
-        yield from log.see_files()
-        yield from log.see_foreign(mark_foreign(fs, paths, sizes, files))
+        yield from check_missing_log(fs, paths, sizes, self._now_ms)
+        yield from log.check_files()
+        yield from log.check_foreign(mark_foreign(fs, paths, sizes, files))
         index_files = find_index_files(fs, paths, config, self._given)
         names, more = self._index_names(index_files, checkpoint, is_closed=is_closed)
-        more += (lost := self._see_unread(index_files, names or ()))
-        yield from self._see_index_names(index_files, lost)
+        more += (lost := self._check_unread(index_files, names or ()))
+        yield from self._check_index_names(index_files, lost)
         yield from more
         plan = VerifyPlan(
             paths.root,
@@ -256,25 +256,25 @@ class Verification:
             deleted,
         )
         index = plan.index_check(fs, log, lookup)
-        yield from self._engine.see_index(plan, index) if index is not None else ()
+        yield from self._engine.check_index(plan, index) if index is not None else ()
         yield from self._engine.read_log(plan, log, queues, index)
         yield from log.finish()
         if not is_closed:
             log.begins_at(log_files(fs, paths)[0])
             queues.look_again()
-        yield from unreadable or see_checkpoint(checkpoint, log.end_offset, self._now_ms, is_closed=is_closed)
-        yield from self._see_queues(queues, log, lookup, is_closed=is_closed)
-        yield from see_groups(groups_ahead(offsets, queues.ends()), is_closed=is_closed)
+        yield from unreadable or check_checkpoint(checkpoint, log.end_offset, self._now_ms, is_closed=is_closed)
+        yield from self._check_queues(queues, log, lookup, is_closed=is_closed)
+        yield from check_groups(groups_ahead(offsets, queues.ends()), is_closed=is_closed)
         yield from index.finish() if index is not None else ()
         ends = LogEnds(log.end_offset, queues.ends()(TIMER_TOPIC, 0) or 0)
         yield from TimerCheck(fs, paths, config, lookup, log.min_offset, ends).findings()
         lookup.close()
         self._sum_up(log, queues, index, index_files)
 
-    def _see_queues(
+    def _check_queues(
         self, queues: QueueCheck, log: LogCheck, lookup: RecordLookup, *, is_closed: bool
     ) -> Iterator[Finding]:
-        yield from queues.see_files(log.first_offset)
+        yield from queues.check_files(log.first_offset)
         units = QueueUnitsCheck(
             self._fs,
             self._paths.root,
@@ -287,21 +287,21 @@ class Verification:
         )
         count = len(queues.queues)
         for number, queue in enumerate(queues.queues):
-            self._tell_queues(number, 2 * count)
-            yield from units.see_units(queue)
+            self._report_queues(number, 2 * count)
+            yield from units.check_units(queue)
         # Run this after all units were seen: a unit of another queue may point at a record that its own queue misses.
         for number, queue in enumerate(queues.queues):
-            self._tell_queues(count + number, 2 * count)
-            yield from units.see_records(queue)
-        yield from queues.see_unreadable()
-        yield from self._see_ext_files()
+            self._report_queues(count + number, 2 * count)
+            yield from units.check_records(queue)
+        yield from queues.check_unreadable()
+        yield from self._check_ext_files()
         self.summary.unreadable_messages = units.unreadable
 
-    def _tell_queues(self, done: int, total: int) -> None:
+    def _report_queues(self, done: int, total: int) -> None:
         if self._queue_progress is not None:
             self._queue_progress(QUEUES_STEP, done, total)
 
-    def _see_ext_files(self) -> Iterator[Finding]:
+    def _check_ext_files(self) -> Iterator[Finding]:
         """Report extended-queue files of a wrong length, with which a broker does not start.
 
         Missing extended units are found through the units that refer to them.
@@ -316,7 +316,7 @@ class Verification:
 
     # The index
 
-    def _see_unread(self, files: IndexFiles, read: Collection[str]) -> list[Finding]:
+    def _check_unread(self, files: IndexFiles, read: Collection[str]) -> list[Finding]:
         """The unreadable ranges of those index files that are not in ``read``."""
         found: list[Finding] = []
         for path in (files.directory / name for name in files.names if name not in read):
@@ -325,7 +325,7 @@ class Verification:
             data.close()
         return found
 
-    def _see_index_names(self, files: IndexFiles, unreadable: Collection[Finding]) -> Iterator[Finding]:
+    def _check_index_names(self, files: IndexFiles, unreadable: Collection[Finding]) -> Iterator[Finding]:
         root = self._paths.root
         for entry in files.others:
             text = "is not an index file; RocketMQ and gantrymq ignore it"

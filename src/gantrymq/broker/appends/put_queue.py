@@ -234,15 +234,15 @@ class PutQueue:
     def _refuse(self, one: _Waiting, why: str, now: float) -> None:
         self._room.leave(one.requests, one.size_bytes)
         size = len(self._waiting) + len(self._apart)
-        _tell(one, None, _CLEANED % (why, int((now - one.came) * 1000), size))
+        _complete(one, None, _CLEANED % (why, int((now - one.came) * 1000), size))
 
     def _acknowledge(self, taken: list[_Waiting]) -> None:
         if not self._store.flush_policy.waits_for_disk():
-            self._tell(taken)
+            self._complete(taken)
             return
         unflushed = [one for one in taken if one.result.is_stored and one.appendable.wait_store_msg_ok]
         left = set(map(id, unflushed))
-        self._tell([one for one in taken if id(one) not in left])
+        self._complete([one for one in taken if id(one) not in left])
         if unflushed:
             end = max(one.result.end_offset for one in unflushed)
             self._store.until_durable(end).add_done_callback(partial(self._flushed, unflushed))
@@ -251,9 +251,9 @@ class PutQueue:
         status = on_disk.result() if on_disk.exception() is None else PutMessageStatus.UNKNOWN_ERROR
         for one in unflushed:
             one.result.status = status
-        self._tell(unflushed)
+        self._complete(unflushed)
 
-    def _tell(self, finished: Sequence[_Waiting]) -> None:
+    def _complete(self, finished: Sequence[_Waiting]) -> None:
         now, stored = self._loop.time(), self._stats.stored
         for one in finished:
             self._room.leave(one.requests, one.size_bytes)
@@ -262,10 +262,10 @@ class PutQueue:
                 self._stats.put_failed += one.requests
             else:
                 stored(result.count, result.size_bytes, int((now - one.came) * 1000))
-            _tell(one, result, None)
+            _complete(one, result, None)
 
 
-def _tell(one: _Waiting, result: PutMessageResult | None, busy: str | None) -> None:
+def _complete(one: _Waiting, result: PutMessageResult | None, busy: str | None) -> None:
     """Call ``done``. An error of one answer must not affect the others."""
     try:
         one.done(result, busy)

@@ -103,7 +103,7 @@ class OffsetAdminProcessor:
         async for one, offset in in_slices(to.items()):
             self._offsets.assign_reset(group, topic, one, offset)
             table[queue_key(MessageQueue(topic, broker_name, one))] = offset
-        _tell_of_reset(asked, len(to))
+        _log_reset(asked, len(to))
         return request.response(ResponseCode.SUCCESS, body=await encode_in_slices(ResetOffsetBody(offset_table=table)))
 
     def _at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
@@ -133,7 +133,7 @@ class OffsetAdminProcessor:
                 f"Group: {asked.group} Topic: {asked.topic} Timestamp: {asked.timestamp}"
             )
             return request.response(ResponseCode.CONSUMER_NOT_ONLINE, remark)
-        _tell_of_reset(asked, len(table))
+        _log_reset(asked, len(table))
         header = ResetOffsetRequestHeader(group=asked.group, topic=asked.topic, timestamp=asked.timestamp)
         body = _reset_body(table, for_c=request.language == LanguageCode.CPP).encode()
         for client in group.clients:
@@ -187,7 +187,7 @@ class OffsetAdminProcessor:
         return request.response(ResponseCode.SUCCESS, body=fastjson.dumps({"offsetTable": table}))
 
 
-def _tell_of_reset(asked: ResetOffsetRequestHeader, queues: int) -> None:
+def _log_reset(asked: ResetOffsetRequestHeader, queues: int) -> None:
     """Log that offsets were reset, because messages may be skipped or delivered again."""
     to = {"timestamp_ms": asked.timestamp, "offset": asked.offset}
     log.warning("an administrator has reset offsets", group=asked.group, topic=asked.topic, queues=queues, **to)

@@ -333,9 +333,9 @@ class MemberNotices:
         """Notify the members of a group in one of the next iterations of the event loop."""
         self._outdated[group] = None
         if self._round is None:
-            self._round = asyncio.ensure_future(self._tell_all())
+            self._round = asyncio.ensure_future(self._notify_all())
 
-    async def _tell_all(self) -> None:
+    async def _notify_all(self) -> None:
         try:
             async for group, client in in_slices(self._notices()):
                 header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)

@@ -139,7 +139,7 @@ class AdminBase:
     def _name_servers(self) -> list[str]:
         return self.config.name_server_list
 
-    def _tell_all(self, addresses: list[str], call: Call[T]) -> list[T]:
+    def _call_all(self, addresses: list[str], call: Call[T]) -> list[T]:
         """Send a request to each address in turn. See :meth:`_each` for failures."""
         return list(self._each({address: address for address in addresses}, call).values())
 

@@ -73,14 +73,14 @@ class GroupAdmin(AdminBase):
         """
         wanted = replace(config or SubscriptionGroupConfig(), group_name=self._full(group))
         call = order(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, wanted.encode())
-        self._tell_all(self._masters(broker, cluster), call)
+        self._call_all(self._masters(broker, cluster), call)
 
     def delete_subscription_group(
         self, group: str, *, remove_offset: bool = False, broker: str | None = None, cluster: str | None = None
     ) -> None:
         """Delete a group, with ``remove_offset`` also its committed offsets (deleteSubscriptionGroup)."""
         header = DeleteSubscriptionGroupRequestHeader(group_name=self._full(group), clean_offset=remove_offset)
-        self._tell_all(self._masters(broker, cluster), order(header))
+        self._call_all(self._masters(broker, cluster), order(header))
 
     def subscription_group_config(self, group: str, broker: str) -> SubscriptionGroupConfig:
         """A group's configuration at a broker's address (examineSubscriptionGroupConfig)."""

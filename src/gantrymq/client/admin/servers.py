@@ -124,7 +124,7 @@ class ServerAdmin(AdminBase):
     ) -> None:
         """Change settings of running brokers (updateBrokerConfig)."""
         call = order(RequestCode.UPDATE_BROKER_CONFIG, _text(settings))
-        self._tell_all(self._masters(broker, cluster), call)
+        self._call_all(self._masters(broker, cluster), call)
 
     def name_server_config(self) -> dict[str, dict[str, str]]:
         """The settings of each name server (getNameServerConfig)."""
@@ -133,7 +133,7 @@ class ServerAdmin(AdminBase):
 
     def update_name_server_config(self, settings: Mapping[str, str]) -> None:
         """Change settings of all running name servers (updateNameServerConfig)."""
-        self._tell_all(self._name_servers(), order(RequestCode.UPDATE_NAMESRV_CONFIG, _text(settings)))
+        self._call_all(self._name_servers(), order(RequestCode.UPDATE_NAMESRV_CONFIG, _text(settings)))
 
     def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
         """Stop producers from choosing a broker (wipeWritePermOfBroker). Returns the changed topics by name server."""
@@ -163,7 +163,7 @@ class ServerAdmin(AdminBase):
     def put_kv_config(self, namespace: str, key: str, value: str) -> None:
         """Store a value at all name servers (createAndUpdateKvConfig)."""
         header = PutKVConfigRequestHeader(namespace=namespace, key=key, value=value)
-        self._tell_all(self._name_servers(), order(header))
+        self._call_all(self._name_servers(), order(header))
 
     def kv_config(self, namespace: str, key: str) -> str | None:
         """A value stored at the name servers; None if there is none (getKVConfig)."""
@@ -191,19 +191,19 @@ class ServerAdmin(AdminBase):
 
     def delete_kv_config(self, namespace: str, key: str) -> None:
         """Delete a value at all name servers (deleteKvConfig)."""
-        self._tell_all(self._name_servers(), order(DeleteKVConfigRequestHeader(namespace=namespace, key=key)))
+        self._call_all(self._name_servers(), order(DeleteKVConfigRequestHeader(namespace=namespace, key=key)))
 
     def delete_expired_commit_log(self, *, broker: str | None = None, cluster: str | None = None) -> None:
         """Make brokers delete expired files of the commit log now (deleteExpiredCommitLog)."""
-        self._tell_all(self._masters(broker, cluster), order(RequestCode.DELETE_EXPIRED_COMMITLOG))
+        self._call_all(self._masters(broker, cluster), order(RequestCode.DELETE_EXPIRED_COMMITLOG))
 
     def clean_expired_consume_queue(self, *, broker: str | None = None, cluster: str | None = None) -> None:
         """Make brokers delete consume queues of deleted topics (cleanExpiredConsumerQueue)."""
-        self._tell_all(self._masters(broker, cluster), order(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE))
+        self._call_all(self._masters(broker, cluster), order(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE))
 
     def clean_unused_topic(self, *, broker: str | None = None, cluster: str | None = None) -> None:
         """Make brokers delete queues of topics that have no configuration (cleanUnusedTopic)."""
-        self._tell_all(self._masters(broker, cluster), order(RequestCode.CLEAN_UNUSED_TOPIC))
+        self._call_all(self._masters(broker, cluster), order(RequestCode.CLEAN_UNUSED_TOPIC))
 
 
 def _json_object(response: RemotingCommand, address: str) -> dict[str, Any] | None:

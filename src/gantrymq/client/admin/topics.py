@@ -85,7 +85,7 @@ class TopicAdmin(AdminBase):
             order=config.order,
             attributes=changes,
         )
-        self._tell_all(self._masters(broker, cluster), order(header))
+        self._call_all(self._masters(broker, cluster), order(header))
 
     def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
         """Delete a topic at its brokers and name servers; with ``cluster`` only there (deleteTopic).
@@ -94,11 +94,11 @@ class TopicAdmin(AdminBase):
         its own.
         """
         full = self._full(topic)
-        self._tell_all(self._masters(None, cluster), order(DeleteTopicRequestHeader(topic=full)))
+        self._call_all(self._masters(None, cluster), order(DeleteTopicRequestHeader(topic=full)))
         gone = DeleteTopicFromNamesrvRequestHeader(topic=full, cluster_name=cluster)
-        self._tell_all(self._name_servers(), order(gone))
+        self._call_all(self._name_servers(), order(gone))
         ordered = DeleteKVConfigRequestHeader(namespace=ORDER_TOPIC_CONFIG, key=full)
-        self._tell_all(self._name_servers(), order(ordered))
+        self._call_all(self._name_servers(), order(ordered))
 
     def topics(self) -> list[str]:
         """All topics, system topics included; with a namespace only its topics (fetchAllTopicList)."""

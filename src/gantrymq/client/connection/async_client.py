@@ -53,7 +53,7 @@ class AsyncClient:
         response = await self._remoting.invoke(address, call.request(), wait_ms)
         return call.read(response, address)
 
-    async def tell(self, address: str, command: RemotingCommand) -> None:
+    async def invoke_oneway(self, address: str, command: RemotingCommand) -> None:
         """Send a one-way request. Raises RemotingError if the address cannot be reached or does not read."""
         self.loop.check()
         await self._remoting.invoke_oneway(address, command)

@@ -382,7 +382,7 @@ class AsyncLitePullConsumer(AsyncGroupConsumer):
 
     async def _refresh(self) -> None:
         for topic in self._topics():
-            self._rebalancing.tell_route(topic, is_there=await self._member.find_route(topic) is not None)
+            self._rebalancing.note_route(topic, is_there=await self._member.find_route(topic) is not None)
         await self._member.check_filters()
         await self._member.heartbeats.beat()
         await self._rebalancing.once()

@@ -170,7 +170,7 @@ class AsyncTransactionProducer(AsyncProducer):
             address = master_of(route, sent.queue.broker_name)
             ids = sent.msg_id, sent.transaction_id or ""
             self._hooks.ended_transaction(message, address, ids, state, is_from_check=False)
-            await self._client.tell(address, request)
+            await self._client.invoke_oneway(address, request)
         except GantrymqError as error:
             log.warning(
                 "the end of a transaction was not sent", msg_id=sent.msg_id, state=state.name, reason=str(error)
@@ -207,7 +207,7 @@ class _CheckAnswers:
             queue = MessageQueue(stored.topic, asked.bname or "", stored.queue_id)
             message = received(stored, queue, PullResult(PullStatus.FOUND, 0, 0, 0, 0, b""))
             state, remark = await self._state(message)
-            await self._tell(channel, asked, message, state, remark)
+            await self._send_decision(channel, asked, message, state, remark)
             return
 
     async def _state(self, message: ReceivedMessage) -> tuple[LocalTransactionState, str | None]:
@@ -217,7 +217,7 @@ class _CheckAnswers:
             log.error("the check of a transaction failed", msg_id=message.msg_id, exc_info=error)
             return LocalTransactionState.UNKNOW, f"checkLocalTransactionState Exception: {error}"
 
-    async def _tell(
+    async def _send_decision(
         self,
         channel: Channel,
         asked: CheckTransactionStateRequestHeader,
@@ -243,7 +243,7 @@ class _CheckAnswers:
             self._hooks.ended_transaction(message, channel.address, ids, state, is_from_check=True)
         if self._client is not None:
             try:
-                await self._client.tell(channel.address, request)
+                await self._client.invoke_oneway(channel.address, request)
             except GantrymqError as error:
                 log.warning("the answer to a check was not sent", msg_id=message.msg_id, reason=str(error))
 

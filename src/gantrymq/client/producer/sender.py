@@ -74,7 +74,7 @@ class MessageSender:
         try:
             address = master_of(route, chosen.broker_name)
             outgoing.note(chosen, address)
-            await self._client.tell(address, request)
+            await self._client.invoke_oneway(address, request)
         except (RemotingError, MQClientError):
             self._routes.forget(outgoing.topic)
             raise

@@ -81,7 +81,7 @@ class BrokerChangePages:
             raise HTTPException(400, f"task: {task!r} is none of {', '.join(TASKS)}")
         with self._source.session(view) as session:
             broker = _broker(view, session)
-            text = _told(session, broker, task)
+            text = _result_text(session, broker, task)
         return view.done(url("/brokers", broker.name, id=broker.broker_id), text)
 
 
@@ -89,7 +89,7 @@ def _broker(view: View, session: ClusterSession) -> Broker:
     return session.broker(view.text("broker"), view.number("id", 0))
 
 
-def _told(session: ClusterSession, broker: Broker, task: str) -> str:
+def _result_text(session: ClusterSession, broker: Broker, task: str) -> str:
     """Tell the broker (or the name servers) to do a task, and return what was done."""
     admin = session.admin
     if task in ("wipe", "add"):

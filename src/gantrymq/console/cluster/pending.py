@@ -103,7 +103,7 @@ class PendingPages:
                 *(row for level in levels for row in _delayed(session, level, budget)),
                 *_read(session, TIMER_TOPIC, lambda queue: _timers(session, queue, budget, now_ms, pops, older)),
             ]
-            _see_revives(session, budget, pops)
+            _add_revives(session, budget, pops)
             popped = sorted(pops.in_flight(), key=lambda one: one.due_ms)
             rows += [_popped(one) for one in popped]
             halves = list(_read(session, TRANS_HALF_TOPIC, lambda queue: _halves(session, queue, budget, older)))
@@ -216,22 +216,22 @@ def _timers(
             and due_ms > now_ms
             and not is_recall
             and not any(key in text for text in recalled if key)
-            and not pops.see(one, queue.broker_name)
+            and not pops.add(one, queue.broker_name)
         ):
             yield _waiting("timer", one, due_ms, queue, "timer")
 
 
-def _see_revives(session: ClusterSession, budget: Budget, pops: PopRecords) -> None:
+def _add_revives(session: ClusterSession, budget: Budget, pops: PopRecords) -> None:
     """Take the records of POP that are due and not decided yet."""
 
-    def seen(queue: MessageQueue) -> Iterator[bool]:
+    def added(queue: MessageQueue) -> Iterator[bool]:
         offsets, _ = _undecided(session, queue, REVIVE_GROUP)
         for one in stored_messages(session, queue, offsets, budget):
-            yield pops.see(one, queue.broker_name)
+            yield pops.add(one, queue.broker_name)
 
     for topic in session.admin.topics():
         if topic.startswith(REVIVE_TOPIC_PREFIX):
-            for _ in _read(session, topic, seen):
+            for _ in _read(session, topic, added):
                 pass
 
 

@@ -33,7 +33,7 @@ class PopRecords:
         self._open: dict[tuple[PopKey, int], Popped] = {}
         self._acknowledged: set[tuple[PopKey, int]] = set()
 
-    def see(self, message: StoredMessage, broker_name: str) -> bool:
+    def add(self, message: StoredMessage, broker_name: str) -> bool:
         """Take a message of the timer topic or a revive topic. Returns False if it is not a record of POP."""
         topic = message.properties.get(PROPERTY_REAL_TOPIC, message.topic)
         if not topic.startswith(REVIVE_TOPIC_PREFIX):

@@ -41,7 +41,7 @@ from gantrymq.store.paths import StorePaths, offset_files
 from gantrymq.store.queue.consume_queue import ConsumeQueue
 from gantrymq.store.queue.queue_listing import queue_directories
 from gantrymq.store.timer.timer_files import TimerCheckpointFile
-from gantrymq.tools.check.small_files_check import see_names
+from gantrymq.tools.check.small_files_check import check_names
 
 _HOUR_MS = 3_600_000
 MOST_CELLS = 480
@@ -385,7 +385,7 @@ class _Lister:
 
     def others(self) -> Iterator[StoreFile]:
         """The files of the root and of config/."""
-        foreign = {finding.path: finding for finding in see_names(self._fs, self._paths)}
+        foreign = {finding.path: finding for finding in check_names(self._fs, self._paths)}
         for directory in (self._paths.root, self._paths.config):
             for entry in self._fs.scan(directory):
                 name = self._paths.name_of(directory / entry.name)

@@ -49,7 +49,7 @@ Position = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _IndexFileSeen:
+class _IndexFileChecked:
     """``firsts`` are the file's first entries that point at or after the begin of each log file; 0 for none."""
 
     findings: list[Finding]
@@ -100,11 +100,11 @@ class _VerifyOnSpark:
         self._starts: dict[int, Position] = {}
         self._begins_ms: list[int] = []
 
-    def see_index(self, plan: VerifyPlan, index: IndexCheck) -> Iterator[Finding]:
+    def check_index(self, plan: VerifyPlan, index: IndexCheck) -> Iterator[Finding]:
         """Check each index file by itself."""
         size_bytes = file_size(plan.index_slots, plan.index_entries)
         numbers = range(len(plan.index_paths or ()))
-        seen = each(self._spark, numbers, partial(_see_index_file, plan), lambda _: size_bytes, Mount.of(plan.files))
+        seen = each(self._spark, numbers, partial(_check_index_file, plan), lambda _: size_bytes, Mount.of(plan.files))
         for one in seen:
             yield from one.findings
         self._begins_ms = index.begins_ms = [one.begin_ms for one in seen]
@@ -134,15 +134,15 @@ class _VerifyOnSpark:
 # On executors
 
 
-def _see_index_file(plan: VerifyPlan, number: int) -> _IndexFileSeen:
+def _check_index_file(plan: VerifyPlan, number: int) -> _IndexFileChecked:
     fs, log = RealFileSystem(), plan.log_check()
     lookup = RecordLookup(fs, log.file_at)
     index = plan.index_check(fs, log, lookup)
     assert index is not None
-    findings = list(index.see_file(number))
+    findings = list(index.check_file(number))
     lookup.close()
     bases = np.array([file.base for file in plan.files], np.int64)
-    return _IndexFileSeen(findings, index.begins_ms[number], index.first_entries(number, bases).tolist())
+    return _IndexFileChecked(findings, index.begins_ms[number], index.first_entries(number, bases).tolist())
 
 
 def _read(
@@ -157,11 +157,11 @@ def _read(
         _add(facts, log.fact(event))
         if isinstance(event, RecordBatch):
             if index is not None:
-                index.see(event)
+                index.add(event)
             yield from rows.of(event)
     behind = [one.base for one in plan.files if one.base > file.base]
     if index is not None and behind:
-        index.see_until(behind[0])
+        index.check_until(behind[0])
     compared, position = (index.compared, index.position) if index is not None else (None, (0, 0))
     yield result(_LogFileRead(file.base, facts, compared, position))
 

@@ -58,10 +58,10 @@ def read_run(run: LogRun, *, verify_crc: bool, fail_on_data_loss: bool) -> Itera
         if fail_on_data_loss:
             raise DataLossError(losses, _AUDITED)
         report(losses, fail=False)
-    _tell_of_queues(queues, run)
+    _warn_of_queues(queues, run)
 
 
-def _tell_of_queues(queues: QueueFilter, run: LogRun) -> None:
+def _warn_of_queues(queues: QueueFilter, run: LogRun) -> None:
     """Log messages of the log that the queues of the store lack, so that no consumer sees them either."""
     for number, last in queues.behind_end.items():
         topic, queue_id = queues.keys[number]

@@ -82,7 +82,7 @@ class StoreSink:
         if query is not None:
             self._require_repeat(app, batch, query, before)
         if before.batch >= batch:
-            self._tell_of_repeat(app, batch, files, before)
+            self._log_repeat(app, batch, files, before)
             remove([*files, *finished(self._path, app, batch)])
             return False
         require_staged(self._path, app, batch, files)
@@ -113,7 +113,7 @@ class StoreSink:
                 "rows again",
             )
 
-    def _tell_of_repeat(self, app: str, batch: int, files: Sequence[Path], before: Committed) -> None:
+    def _log_repeat(self, app: str, batch: int, files: Sequence[Path], before: Committed) -> None:
         """Log that the rows of a batch are not put again.
 
         It is a warning if the rows cannot be those that are in the store.

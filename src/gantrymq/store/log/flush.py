@@ -225,22 +225,22 @@ class LoopFlush:
     def _ask(self, loop: asyncio.AbstractEventLoop) -> None:
         waiting, self._waiting = self._waiting, []
         request = self._put_request(self._end_offset)
-        timer = loop.call_later(self._timeout_s(), _tell, waiting, request)
+        timer = loop.call_later(self._timeout_s(), _complete, waiting, request)
 
-        def told() -> None:
+        def complete() -> None:
             timer.cancel()
-            _tell(waiting, request)
+            _complete(waiting, request)
 
         def finished(_: FlushRequest) -> None:
             try:
-                loop.call_soon_threadsafe(told)
+                loop.call_soon_threadsafe(complete)
             except RuntimeError:  # the loop is closed, so no coroutine waits
                 return
 
         request.add_done_callback(finished)
 
 
-def _tell(waiting: Waiting, request: FlushRequest) -> None:
+def _complete(waiting: Waiting, request: FlushRequest) -> None:
     """Set the outcome of ``request`` on all futures that are not done yet."""
     try:
         status, error = request.result(0), None

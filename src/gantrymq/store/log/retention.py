@@ -167,11 +167,11 @@ class CleanCommitLogService:
         first = self._log.queue.first
         is_gone = self._log.queue.remove_first(now_ms, self.config.destroy_maped_file_interval_forcibly_ms)
         if is_gone and first is not None:
-            self._tell_of(first)
+            self._log_deletion(first)
             self._cleaned()
         return is_gone
 
-    def _tell_of(self, file: MappedFile) -> None:
+    def _log_deletion(self, file: MappedFile) -> None:
         _LOGGER.log(
             logging.WARNING if self.is_for_space else logging.INFO,
             "retention removed a file of the commit log (%s; disk use %.1f %%): %s, offsets %d to %d",
@@ -239,11 +239,11 @@ class CleanConsumeQueueService:
                 queue_files += queue.remove_expired(there_from)
                 queue.correct_min_offset(min_offset)
             index_files = self._index.remove_expired(there_from) if self._index is not None else []
-            self._tell_of(queue_files, len(index_files), min_offset)
+            self._log_deletion(queue_files, len(index_files), min_offset)
             self._last_min_offset = there_from  # set last: after a failed removal all are examined again
         return False
 
-    def _tell_of(self, queue_files: int, index_files: int, min_offset: int) -> None:
+    def _log_deletion(self, queue_files: int, index_files: int, min_offset: int) -> None:
         level = logging.WARNING if self._is_for_space() else logging.INFO
         text = "retention removed files that point before the begin of the log at %d: %d of %s"
         for count, kind in ((queue_files, "consume queues"), (index_files, "the index")):

@@ -4,7 +4,7 @@ Entries are in the order of the log. Each batch of the log is therefore compared
 batch ended. Entries that do not match are checked once more at the end. Results are kept up to a bound; beyond it they
 are only counted.
 
-Thread rule: :meth:`IndexCheck.see` from one thread, the rest before or after it.
+Thread rule: :meth:`IndexCheck.add` from one thread, the rest before or after it.
 """
 
 from __future__ import annotations
@@ -160,12 +160,12 @@ class IndexCheck:
 
     # Each file by itself
 
-    def see_files(self) -> Iterator[Finding]:
+    def check_files(self) -> Iterator[Finding]:
         """Check the headers and chains of all files."""
         for number in range(len(self._files)):
-            yield from self.see_file(number)
+            yield from self.check_file(number)
 
-    def see_file(self, number: int) -> Iterator[Finding]:
+    def check_file(self, number: int) -> Iterator[Finding]:
         """Check the header and the chains of one file."""
         file = self._files[number]
         yield from unreadable_findings(self._root, file.path, file.data)
@@ -228,7 +228,7 @@ class IndexCheck:
     def begins_ms(self) -> list[int]:
         """The base time of each file's entries in ms.
 
-        -1: :meth:`see_file` found it wrong. -2: the file has unreadable pages.
+        -1: :meth:`check_file` found it wrong. -2: the file has unreadable pages.
         """
         return [file.begin_ms for file in self._files]
 
@@ -238,7 +238,7 @@ class IndexCheck:
             file.begin_ms = begin_ms
 
     def first_entries(self, number: int, phy_offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """For each of ``phy_offsets`` (rising), the entry of a file at which :meth:`see_until` stops; 0 for none."""
+        """For each of ``phy_offsets`` (rising), the entry of a file at which :meth:`check_until` stops; 0 for none."""
         file = self._files[number]
         count = file.header.index_count - 1
         if count < 1 or file.is_lost:
@@ -265,7 +265,7 @@ class IndexCheck:
         if self._current < len(self._files):
             self._files[self._current].next_entry = entry
 
-    def see_until(self, phy_offset: int) -> None:
+    def check_until(self, phy_offset: int) -> None:
         """Skip to ``phy_offset``. There are no records in between, so entries that point there are out of place."""
         nothing = np.empty(0, np.int64)
         while self._current < len(self._files):
@@ -276,7 +276,7 @@ class IndexCheck:
 
     # Against the log
 
-    def see(self, batch: RecordBatch) -> None:
+    def add(self, batch: RecordBatch) -> None:
         """Compare the entries with the records of a batch."""
         batch.trust_positions()
         hashes, phy_offsets, stored = index_entries(batch)
@@ -357,7 +357,7 @@ class IndexCheck:
             self.compared.strays.add(number, list(rest))
             file.next_entry = file.header.index_count
         for begin in range(0, len(self.compared.strays.places), SHOWN):
-            self._see_strays(self.compared.strays.places[begin : begin + SHOWN])
+            self._check_strays(self.compared.strays.places[begin : begin + SHOWN])
         yield from _joined(
             sorted(self.compared.wrong, key=lambda finding: (finding.path, finding.kind.value, finding.entry or 0))
         )
@@ -375,7 +375,7 @@ class IndexCheck:
     def _is_excused(self, phy_offset: int, code: int) -> bool:
         return phy_offset in self.compared.excused_places or code in self._excused_hashes
 
-    def _see_strays(self, places: list[tuple[int, int]]) -> None:
+    def _check_strays(self, places: list[tuple[int, int]]) -> None:
         entries = [self._files[file].entry(number) for file, number in places]
         offsets = np.array([entry.phy_offset for entry in entries], np.int64)
         looked_up = np.array([self._may_be_there(offset) for offset in offsets.tolist()], np.bool_)

@@ -33,7 +33,7 @@ from gantrymq.tools.check.findings import Finding, Kind, Level
 from gantrymq.tools.read.intact_records import torn_rows
 
 
-def see_foreign_log_files(fs: FileSystem, paths: StorePaths, others: list[Path], file_size: int) -> Iterator[Finding]:
+def check_foreign_log_files(fs: FileSystem, paths: StorePaths, others: list[Path], file_size: int) -> Iterator[Finding]:
     """Report files that do not belong to the store, and files of records that have no log file's name."""
     entries = {directory / entry.name: entry for directory in paths.commit_logs for entry in fs.scan(directory)}
     _, duplicates = one_of_each(fs, offset_files(fs, paths.commit_logs))
@@ -53,7 +53,7 @@ def see_foreign_log_files(fs: FileSystem, paths: StorePaths, others: list[Path],
         yield Finding(Kind.FOREIGN_FILE, paths.name_of(path), text, Level.NOTE, phy_offset=place)
 
 
-def see_missing_log(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now_ms: int) -> Iterator[Finding]:
+def check_missing_log(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig, now_ms: int) -> Iterator[Finding]:
     """Report a missing log, or a missing begin or end of it, according to the rest of the store."""
     problems, notes = log_state(fs, paths, config, now_ms)
     for problem in problems:
@@ -95,7 +95,7 @@ LogFact = RecordFacts | Damage | Blank | End
 
 
 class LogCheck:
-    """Takes all events of the log, in order (:meth:`see`), and reports what is wrong.
+    """Takes all events of the log, in order (:meth:`add`), and reports what is wrong.
 
     ``min_offset`` is where the log begins and ``end_offset`` where it ends, which is final after :meth:`finish`.
     ``first_offset`` is where the log began before a writer's retention deleted files. ``newest_ms`` is the latest store
@@ -138,7 +138,7 @@ class LogCheck:
 
     # The files
 
-    def see_files(self) -> Iterator[Finding]:
+    def check_files(self) -> Iterator[Finding]:
         """Report wrong names, wrong sizes and missing files."""
         for file in self._files:
             if file.size_bytes != self.file_size:
@@ -160,7 +160,7 @@ class LogCheck:
                 path = self._paths.directory_for(expected // self.file_size) / offset_name(expected)
                 yield self._finding(Kind.LOG_FILE_MISSING, path, text, count=count, **place)
 
-    def see_foreign(self, files: list[LogFile]) -> Iterator[Finding]:
+    def check_foreign(self, files: list[LogFile]) -> Iterator[Finding]:
         """Report the files that are left out or in doubt."""
         for file in files:
             if text := f"is {file.left_out}" if file.left_out else file.doubt:
@@ -173,7 +173,7 @@ class LogCheck:
 
     # The contents
 
-    def see(self, event: LogEvent) -> list[Finding]:
+    def add(self, event: LogEvent) -> list[Finding]:
         """Process one event; returns the findings that are certain now."""
         return self.take(self.fact(event))
 
@@ -184,9 +184,9 @@ class LogCheck:
     def take(self, fact: LogFact) -> list[Finding]:
         """Process a fact, in the order of the log; returns the findings that are certain now."""
         if isinstance(fact, RecordFacts):
-            return self._see_records(fact)
+            return self._check_records(fact)
         if isinstance(fact, Blank):
-            return self._see_blank(fact)
+            return self._check_blank(fact)
         if isinstance(fact, End):
             self._ends.append(fact)
             return []
@@ -225,7 +225,7 @@ class LogCheck:
             facts.findings.append(self._record(Kind.RECORD_PHY_OFFSET, path, batch, row, text))
         return facts
 
-    def _see_records(self, facts: RecordFacts) -> list[Finding]:
+    def _check_records(self, facts: RecordFacts) -> list[Finding]:
         findings: list[Finding] = []
         if facts.end_offset is not None:
             findings = [*self._certain(), *facts.findings]
@@ -245,7 +245,7 @@ class LogCheck:
         text = "the CRC over the whole record is wrong" if closes_with_crc(batch)[row] else _OF_BODY
         return self._record(Kind.RECORD_CRC, path, batch, row, text)
 
-    def _see_blank(self, blank: Blank) -> list[Finding]:
+    def _check_blank(self, blank: Blank) -> list[Finding]:
         rest = blank.file.end - blank.offset
         if blank.size_bytes == rest:
             if blank.offset == self.end_offset:

@@ -92,7 +92,7 @@ class CheckedQueue:
 
 
 class QueueCheck:
-    """Checks the queues below ``directory``. Pass every batch of the log in order to :meth:`see`.
+    """Checks the queues below ``directory``. Pass every batch of the log in order to :meth:`add`.
 
     ``deleted_ends`` maps a topic to the physical offset before which all its records are deleted.
     """
@@ -153,7 +153,7 @@ class QueueCheck:
 
     # Against the log
 
-    def see(self, batch: RecordBatch) -> None:
+    def add(self, batch: RecordBatch) -> None:
         """Look for the units of the records of a batch."""
         numbers = self._numbers.assign(batch, self._add_queue)
         batch.trust_positions()
@@ -233,7 +233,7 @@ class QueueCheck:
         for queue in self.queues:
             queue.files.look_again()
 
-    def see_files(self, min_offset: int) -> Iterator[Finding]:
+    def check_files(self, min_offset: int) -> Iterator[Finding]:
         """Report wrong names, wrong sizes and missing files; ``min_offset`` is where the log begins."""
         for path in self._others:
             text = "is not a directory of a queue"
@@ -278,7 +278,7 @@ class QueueCheck:
             place = {"topic": files.topic, "queue_id": files.queue_id, "queue_offset": files.first}
             yield self._finding(Kind.QUEUE_MIN_OFFSET_STALE, files.path_of(files.first), text, **place, count=stale)
 
-    def see_unreadable(self) -> Iterator[Finding]:
+    def check_unreadable(self) -> Iterator[Finding]:
         """Report the unreadable ranges that were met."""
         for queue in self.queues:
             files = queue.files

@@ -83,7 +83,7 @@ class QueueUnitsCheck:
         self._pointed: set[int] = set()
         self.unreadable = 0
 
-    def see_units(self, queue: CheckedQueue) -> Iterator[Finding]:
+    def check_units(self, queue: CheckedQueue) -> Iterator[Finding]:
         """Report what is wrong with the units that are left. Consecutive slots with the same fault are one finding."""
         held: Finding | None = None
         for finding in self._each(queue):
@@ -263,7 +263,7 @@ class QueueUnitsCheck:
 
     # Records without their unit
 
-    def see_records(self, queue: CheckedQueue) -> Iterator[Finding]:
+    def check_records(self, queue: CheckedQueue) -> Iterator[Finding]:
         """Report the records that no unit points to."""
         files = queue.files
         missing = [range(begin, end) for begin, end in files.missing()]

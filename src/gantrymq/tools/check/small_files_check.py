@@ -45,7 +45,7 @@ _CORRECT = "correct it, or move it away"
 _CONFIG_ENDINGS = (".json", ".json.bak")
 
 
-def see_names(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
+def check_names(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
     """Report entries of the store's directory that belong to no store."""
     for entry in fs.scan(paths.root):
         if not entry.is_directory and entry.name in _DIRECTORIES:
@@ -55,7 +55,7 @@ def see_names(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
             yield Finding(Kind.FOREIGN_FILE, Path(entry.name), "is not part of a RocketMQ store", Level.NOTE)
 
 
-def see_config(fs: FileSystem, paths: StorePaths, decoders: TableDecoders) -> Iterator[Finding]:
+def check_config(fs: FileSystem, paths: StorePaths, decoders: TableDecoders) -> Iterator[Finding]:
     """Report JSON files of the configuration that cannot be read, or that their decoder rejects.
 
     A power cut can leave a blank file; the broker then uses its .bak.
@@ -78,10 +78,10 @@ def see_config(fs: FileSystem, paths: StorePaths, decoders: TableDecoders) -> It
         except (OSError, StoreError, ValueError) as error:
             yield Finding(Kind.CONFIG_JSON, path, f"is no JSON object: {error}; {_CORRECT}")
             continue
-        yield from _see_table(path, raw, value, decoders.get(entry.name.removesuffix(".bak")))
+        yield from _check_table(path, raw, value, decoders.get(entry.name.removesuffix(".bak")))
 
 
-def _see_table(
+def _check_table(
     path: Path, raw: bytes, value: dict[str, Any], decode: Callable[[dict[str, Any]], None] | None
 ) -> Iterator[Finding]:
     """Report the first problem of a table, and the number of further ones."""
@@ -104,7 +104,7 @@ def _see_table(
         yield Finding(Kind.CONFIG_JSON, path, f"has an impossible value: {told}; {_CORRECT}", count=1 + more)
 
 
-def see_routes(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
+def check_routes(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
     """Report a lost table of topics."""
     try:
         text = lost_routes(fs, paths)
@@ -114,7 +114,7 @@ def see_routes(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:
         yield Finding(Kind.TOPICS_WITHOUT_ROUTE, Path(names.CONFIG), text, Level.NOTE)
 
 
-def see_groups(ahead: Iterable[GroupAhead], *, is_closed: bool) -> Iterator[Finding]:
+def check_groups(ahead: Iterable[GroupAhead], *, is_closed: bool) -> Iterator[Finding]:
     """Report consumer groups and delay levels that would skip the next messages of their queue.
 
     Every start of RocketMQ corrects a delay level. In a store that was not closed the queue may have lost its end, so
@@ -141,7 +141,7 @@ def read_checkpoint(fs: FileSystem, paths: StorePaths) -> tuple[bytes | None, li
         return None, [Finding(Kind.CHECKPOINT_CORRUPT, Path(names.CHECKPOINT), f"{error.reason}, {RECOVER}")]
 
 
-def see_checkpoint(raw: bytes | None, end_offset: int, now_ms: int, *, is_closed: bool) -> Iterator[Finding]:
+def check_checkpoint(raw: bytes | None, end_offset: int, now_ms: int, *, is_closed: bool) -> Iterator[Finding]:
     """Check the checkpoint against a log that ends at ``end_offset`` (0: it is empty), at the time ``now_ms``."""
     path = Path(names.CHECKPOINT)
     if raw is None:

@@ -52,14 +52,14 @@ class TimerCheck:
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is wrong with each of the files."""
-        yield from self._see_checkpoint()
+        yield from self._check_checkpoint()
         try:
-            yield from self._see_log_and_wheel()
+            yield from self._check_log_and_wheel()
         except DiskError as error:
             text = f"the disk cannot read the files of the timers: {error}; {REMEDY}"
             yield Finding(Kind.FILE_UNREADABLE, Path(names.TIMER_LOG), text)
 
-    def _see_checkpoint(self) -> Iterator[Finding]:
+    def _check_checkpoint(self) -> Iterator[Finding]:
         try:
             raw = read_part(self._fs, self._paths.timer_checkpoint, 0, TIMER_CHECKPOINT_SIZE + 1)
         except FileNotFoundError:
@@ -79,16 +79,16 @@ class TimerCheck:
         elif not any(raw) and self._ends.queue_offset:
             yield Finding(Kind.TIMER_CHECKPOINT, _CHECKPOINT, f"is blank; {_AGAIN}", Level.NOTE)
         else:
-            yield from self._see_offset(page)
+            yield from self._check_offset(page)
 
-    def _see_offset(self, page: TimerCheckpoint) -> Iterator[Finding]:
+    def _check_offset(self, page: TimerCheckpoint) -> Iterator[Finding]:
         end = self._ends.queue_offset
         if page.timer_queue_offset > end:
             text = f"is at offset {page.timer_queue_offset} of the timer topic, which ends at {end}; the next start of "
             text += "a broker sets it to that end, and messages that are not in the timer log are not delivered"
             yield Finding(Kind.TIMER_CHECKPOINT, _CHECKPOINT, text)
 
-    def _see_log_and_wheel(self) -> Iterator[Finding]:
+    def _check_log_and_wheel(self) -> Iterator[Finding]:
         fs, paths = _ReadOnly(self._fs), self._paths
         timer_log = TimerLog(fs, paths.timer_log, self._config.mapped_file_size_timer_log)
         wheel = TimerWheel(fs, paths.timer_wheel, SLOTS)

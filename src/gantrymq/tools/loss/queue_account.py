@@ -47,7 +47,7 @@ class DoubtfulUnits:
         self._files = files
         self._units: dict[tuple[int, str], tuple[int, int]] = {}  # (file, fault): (number of slots, first slot)
 
-    def see(self, first: int, is_false: NDArray[np.bool_], is_contradicted: NDArray[np.bool_]) -> None:
+    def add(self, first: int, is_false: NDArray[np.bool_], is_contradicted: NDArray[np.bool_]) -> None:
         """Note the slots, from ``first`` on, whose unit is impossible or contradicts the log."""
         if not (is_false.any() or is_contradicted.any()):
             return
@@ -259,7 +259,7 @@ class QueueAccount:
             end = min(begin + _UNITS_AT_ONCE, high)
             raw_old = old.units(begin, end)
             raw_new = new.units(begin, end) if new is not None else np.zeros_like(raw_old)
-            self._see(state, begin, _Units(raw_old), _Units(raw_new))
+            self._compare_units(state, begin, _Units(raw_old), _Units(raw_new))
         if self._extent.begins_too_late and old.end <= old.first and state.first > 0:
             run = LostMessages(topic, queue_id, 0, state.first, -1, -1, _TOO_YOUNG)
             account.messages.insert(first_lost, run)
@@ -270,7 +270,7 @@ class QueueAccount:
             account.short_queues.append(ShortQueue(topic, queue_id, max(lost_behind), state.last))
         account.not_compared += state.doubtful.found(state.first, state.last, is_closed=self._is_closed)
 
-    def _see(self, state: _QueueState, first: int, old: _Units, new: _Units) -> None:
+    def _compare_units(self, state: _QueueState, first: int, old: _Units, new: _Units) -> None:
         """Compare some slots of the old queue and the new one."""
         stays = new.is_real & (new.phy_offsets < self._extent.end)
         if stays.any():
@@ -278,7 +278,7 @@ class QueueAccount:
             state.first = first + int(np.flatnonzero(stays)[0]) if state.first < 0 else state.first
         has = stays & ~self._lost.has(new.phy_offsets)
         is_other = has & old.is_real & (old.phy_offsets != new.phy_offsets) & self._says_places
-        state.doubtful.see(first, ~old.is_real & ~old.is_blank, is_other)
+        state.doubtful.add(first, ~old.is_real & ~old.is_blank, is_other)
         if has.all():
             state.has_message = True
             return

@@ -101,10 +101,10 @@ class PendingMessages:
                 self._note(timers.problem)
             self._topics.counts = False
             for timed in timers.records():
-                timers.see(timed)
-                pops.see(PopRecord(TIMER_TOPIC, timed.phy_offset, timed.record))
+                timers.add(timed)
+                pops.add(PopRecord(TIMER_TOPIC, timed.phy_offset, timed.record))
             for popped in pops.records():
-                pops.see(popped)
+                pops.add(popped)
             self._topics.counts = True
             for timed in timers.records():
                 if (message := timers.message(timed)) is not None:

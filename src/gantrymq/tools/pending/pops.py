@@ -54,7 +54,7 @@ class WaitingPops:
             for waiting in self._topics.of_queue(queue, self._topics.committed(REVIVE_GROUP, queue) + 1, _STEP):
                 yield PopRecord(queue.topic, waiting.phy_offset, waiting.record)
 
-    def see(self, one: PopRecord) -> None:
+    def add(self, one: PopRecord) -> None:
         """Note an acknowledgement, or a checkpoint in a revive topic. Call it with all records before
         :meth:`messages`.
         """

@@ -73,7 +73,7 @@ class WaitingTimers:
         """Close the files."""
         self._timer_log.files.close()
 
-    def see(self, timed: TimedRecord) -> None:
+    def add(self, timed: TimedRecord) -> None:
         """Note a recall. Call it with all records before :meth:`message`.
 
         A recall that is read after its slot is due has no effect, nor has one in another slot than its message.
@@ -130,7 +130,7 @@ class WaitingTimers:
                 phy_offsets = some["phy_offset"].astype("=i8")
                 for place, record in self._topics.at(phy_offsets, some["message_size"].astype("=i8")):
                     yield TimedRecord(int(phy_offsets[place]), record, is_in_wheel=True)
-            self._topics.tell_progress(_WHEEL, at + len(units) * TIMER_UNIT_SIZE - begin, end - begin)
+            self._topics.report_progress(_WHEEL, at + len(units) * TIMER_UNIT_SIZE - begin, end - begin)
 
     def _slot(self, time_ms: int) -> int:
         return time_ms // self._config.timer_precision_ms

@@ -103,7 +103,7 @@ class WaitingTopics:
                 code = queue.tags_code(int(units["tags_code"][number]))
                 yield Waiting(offset + number, int(units["phy_offset"][number]), code, record)
             offset += len(units)
-            self.tell_progress(step, offset - begin, queue.max_offset - begin)
+            self.report_progress(step, offset - begin, queue.max_offset - begin)
 
     def at(self, phy_offsets: NDArray[np.int64], sizes: NDArray[np.int64]) -> Iterator[tuple[int, Record]]:
         """Yield (index, record) for each readable record of these sizes at physical offsets, MOST_AT_ONCE at most."""
@@ -118,7 +118,7 @@ class WaitingTopics:
         """Count a record that no broker will deliver."""
         self.passed_over += self.counts
 
-    def tell_progress(self, step: str, done: int, total: int) -> None:
+    def report_progress(self, step: str, done: int, total: int) -> None:
         """Report the progress of a step."""
         if self.report is not None:
             self.report(step, done, total)

@@ -245,7 +245,7 @@ class Refiling:
         finally:
             file.close()
 
-    def tell(self, account: LossAccount) -> None:
+    def add_to(self, account: LossAccount) -> None:
         """Add the findings to ``account``."""
         for one in self.misfiled:
             place = one.phy_offset, one.size_bytes

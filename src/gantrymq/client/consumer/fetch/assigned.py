@@ -148,7 +148,7 @@ class AssignedQueues:
                 fresh.append(adopted)
         if changed or fresh:
             log.info("queues changed", topic=division.topic, mine=[one.queue_id for one in sorted(division.mine)])
-            await self._tell(division)
+            await self._notify(division)
         for queue, offset in fresh:
             if not queue.dropped:  # a seek restarted it meanwhile, or its topic was unsubscribed
                 self.begin(queue, offset)
@@ -235,7 +235,7 @@ class AssignedQueues:
                 await self._locks.unlock([queue])
             return None
 
-    async def _tell(self, division: Division) -> None:
+    async def _notify(self, division: Division) -> None:
         try:
             await self._changed(division)
         except Exception as error:  # an error of the user's listener does not undo the assignment

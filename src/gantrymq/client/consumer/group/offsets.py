@@ -125,7 +125,9 @@ class RemoteBrokerOffsetStore(_OffsetsInMemory):
                 await self._member.ask(queue, update_offset(self._member.group, queue, offset))
             else:
                 address = (await self._member.needed_route(queue)).address(queue)
-                await self._member.client.tell(address, update_offset(self._member.group, queue, offset).request())
+                await self._member.client.invoke_oneway(
+                    address, update_offset(self._member.group, queue, offset).request()
+                )
         except GantrymqError as error:
             if self._told.is_due(queue, str(error)):
                 log.warning("an offset was not persisted", queue=str(queue), offset=offset, reason=str(error))
@@ -216,19 +218,19 @@ class LocalFileOffsetStore(_OffsetsInMemory):
                 raw = _content(path)
                 if raw.strip():
                     return by_queue(decode_edited(OffsetSerializeWrapper, raw).offset_table)
-                self._tell_unreadable(path, "it is empty")
+                self._warn_unreadable(path, "it is empty")
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                self._tell_unreadable(path, _reason(error))
+                self._warn_unreadable(path, _reason(error))
             except RemotingCommandError as error:
                 self._is_foreign = self._is_foreign or path == self._path
-                self._tell_unreadable(path, str(error))
+                self._warn_unreadable(path, str(error))
                 if path == self._backup:
                     raise MQClientError(f"{path}: {error}") from error
         return {}
 
-    def _tell_unreadable(self, path: Path, reason: str) -> None:
+    def _warn_unreadable(self, path: Path, reason: str) -> None:
         if self._told_of_reading.is_due(path, reason):
             log.warning("a file of offsets cannot be read", path=str(path), reason=reason)
 

@@ -49,9 +49,9 @@ class QueueWatch:
 
         It ends when the listener is replaced.
         """
-        return self._tell(topic, self._listeners[topic])
+        return self._notify(topic, self._listeners[topic])
 
-    async def _tell(self, topic: str, listener: TopicMessageQueueChangeListener) -> None:
+    async def _notify(self, topic: str, listener: TopicMessageQueueChangeListener) -> None:
         before: frozenset[MessageQueue] | None = None
         while self._listeners[topic] is listener:
             try:
@@ -145,7 +145,7 @@ class Rebalancing:
             for topic in topics:
                 await self._refresh(topic)
 
-    def tell_route(self, topic: str, *, is_there: bool) -> None:
+    def note_route(self, topic: str, *, is_there: bool) -> None:
         """Warn once that a subscribed topic does not exist, and log when it does."""
         if topic.startswith(RETRY_PREFIX):  # created when the first message fails
             return
@@ -164,6 +164,6 @@ class Rebalancing:
             if self._told.is_due(("route", topic), str(error)):
                 log.warning("a route was not found", topic=topic, reason=str(error))
             return
-        self.tell_route(topic, is_there=route is not None)
+        self.note_route(topic, is_there=route is not None)
         if self._member.queues(topic) != before:
             self.wanted.set()

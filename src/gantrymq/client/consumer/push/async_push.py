@@ -327,7 +327,7 @@ class AsyncPushConsumer(AsyncGroupConsumer):
         await self._offsets.persist([one.queue for one in self._held()])
 
     async def _find_route(self, topic: str) -> None:
-        self._rebalancing.tell_route(topic, is_there=await self._member.find_route(topic) is not None)
+        self._rebalancing.note_route(topic, is_there=await self._member.find_route(topic) is not None)
 
     async def _subscribe_now(self, topic: str) -> None:
         await self._find_route(topic)
