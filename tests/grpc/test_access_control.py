@@ -113,3 +113,7 @@ def test_a_client_id_belongs_to_the_account_that_used_it_first(guarded: Embedded
         assert other.call("NotifyClientTermination", messages.NotifyClientTerminationRequest()).status.code == (
             Code.UNAUTHORIZED
         )
+        settled = messages.AckMessageRequest()  # would end the renewal of the other client's message
+        settled.group.name, settled.topic.name = "billing", "orders"
+        settled.entries.add(message_id="m", receipt_handle="0 9000000000000 60000 0 0 broker-a 0 0 0")
+        assert other.call("AckMessage", settled).status.code == Code.UNAUTHORIZED

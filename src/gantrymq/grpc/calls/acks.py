@@ -122,5 +122,7 @@ class SettleMessages:
         return ForwardMessageToDeadLetterQueueResponse(status=done)
 
     def _newest(self, caller: Caller, group: str, message_id: str, text: str) -> Handle:
-        client = self._clients.find(caller.client_id)
+        """End the renewal of a message. Returns its newest handle. Raises CallError for another account's client."""
+        known = self._clients.find(caller.client_id) is not None
+        client = self._clients.of(caller) if known else None
         return self._renewals.take(client, group, message_id, read_handle(text))
