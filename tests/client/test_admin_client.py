@@ -199,3 +199,7 @@ def test_a_broker_that_is_away_hides_no_message_of_another(caplog: pytest.LogCap
         for ask in (lambda: admin.query_message("Away", "other"), lambda: admin.view_message("Away", "0" * 32)):
             with pytest.raises(RemotingError):  # it may have the message
                 ask()
+        missing = list[str]()
+        admin.when_missing = lambda name, error: missing.append(name)
+        assert admin.query_message("Away", "other") == []
+        assert missing == ["broker-z"]
