@@ -131,7 +131,7 @@ def test_every_query_of_the_dashboard_has_data(tmp_path: Path) -> None:
             def meanwhile() -> Scrape:
                 found = scrape(target)
                 if found.value("rocketmq_consumer_lag_messages", consumer_group="pushed") == 0 and not series:
-                    await_scrapes(server, 2)
+                    await_scrapes(server, 3)  # a rate needs two, and the first may have begun before
                     series.update({one: len(server.query(filled_in(one))) for one in [*expressions(), *OF_OTHERS]})
                 return found
 
