@@ -115,7 +115,7 @@ def test_salvage_leaves_an_offset_0_that_may_be_right_as_it_is(tmp_path: Path) -
     path, out = closed_store(tmp_path, new=1), tmp_path / "out"
     lose_queues(path)
     report = salvage_store(path, out, SMALL, given=GEOMETRY_KEYS)
-    assert (report.mended, report.lost) == (0, [])
+    assert (report.corrected, report.lost) == (0, [])
     assert logs(out) == logs(path)
     with open_store(RealFileSystem(), out) as store:
         assert bodies(store) == [*(b"old %d" % number for number in range(OLD)), b"new 0"]
@@ -123,7 +123,7 @@ def test_salvage_leaves_an_offset_0_that_may_be_right_as_it_is(tmp_path: Path) -
 
 def test_salvage_of_a_healthy_store_keeps_the_one_new_message_and_not_the_deleted(tmp_path: Path) -> None:
     path, out = closed_store(tmp_path, new=1), tmp_path / "out"
-    assert salvage_store(path, out, SMALL, given=GEOMETRY_KEYS).mended == 0
+    assert salvage_store(path, out, SMALL, given=GEOMETRY_KEYS).corrected == 0
     assert logs(out) == logs(path)
     assert [str(one) for one in verify_store(out, SMALL, given=GEOMETRY_KEYS)] == []
     with open_store(RealFileSystem(), out) as store:

@@ -129,7 +129,7 @@ def test_a_golden_store_comes_through_with_all_that_is_whole(name: str, tmp_path
 
 def test_a_whole_store_is_copied_byte_by_byte(store: Damaged) -> None:
     out, report = salvaged(store.path)
-    assert (report.records, report.lost, report.mended) == (300, [], 0)
+    assert (report.records, report.lost, report.corrected) == (300, [], 0)
     for part in ("commitlog", "consumequeue"):
         assert tree(out / part) == tree(store.path / part)
 
@@ -225,7 +225,7 @@ def test_a_file_is_not_left_out_for_one_record_that_says_it_lies_elsewhere(
     for other in others:  # nothing that would tell how far it is from the first
         store.write(other.phy_offset + PHY_OFFSET_AT + 7, bytes([other.phy_offset & 0xFF ^ 2]))
     out, report = salvaged(store.path)
-    assert (len(lost), len(others), report.mended, report.skipped_files) == (records, records - 1, records, [])
+    assert (len(lost), len(others), report.corrected, report.skipped_files) == (records, records - 1, records, [])
     assert_holds(out, store.without(*lost))
 
 
@@ -241,7 +241,7 @@ def test_a_record_that_says_it_lies_elsewhere_is_mended(store: Damaged) -> None:
     result = store.results[100]
     store.write(result.phy_offset + 35, b"\x00" if result.phy_offset & 0xFF else b"\x01")
     out, report = salvaged(store.path)
-    assert (report.mended, report.lost) == (1, [])
+    assert (report.corrected, report.lost) == (1, [])
     assert_holds(out, store.content)
 
 
@@ -250,7 +250,7 @@ def test_a_record_that_says_another_queue_offset_is_mended(tmp_path: Path, rng: 
     store = Damaged(tmp_path / "store", rng, numbered(40))
     store.write(store.results[20].phy_offset + QUEUE_OFFSET_AT, claimed.to_bytes(8, "big", signed=True))
     out, report = salvaged(store.path)
-    assert (report.mended, report.lost) == (1, [])
+    assert (report.corrected, report.lost) == (1, [])
     assert_holds(out, store.content)
 
 
@@ -260,7 +260,7 @@ def test_a_record_with_a_crc_of_its_own_is_mended_too(tmp_path: Path, rng: rando
     store.write(store.results[50].phy_offset + 35, bytes([(store.results[50].phy_offset & 0xFF) ^ 1]))
     store.write(store.results[60].phy_offset, b"\xff")
     out, report = salvaged(store.path)
-    assert (report.mended, len(report.lost)) == (1, 1)
+    assert (report.corrected, len(report.lost)) == (1, 1)
     (out / "abort").touch()
     with open_store(RealFileSystem(), out, config=config) as opened:  # which verifies every record's own CRC
         assert opened.recovery.cut_bytes == 0
@@ -280,7 +280,7 @@ def test_what_its_own_crc_tells_is_lost(force: bool, moved: bool, tmp_path: Path
     (finding,) = verify_store(store.path, SMALL, given=GEOMETRY_KEYS)
     assert (finding.kind, finding.queue_offset) == (Kind.RECORD_CRC, 5)
     out, report = salvaged(store.path)
-    assert ([(one.start, one.end) for one in report.lost], report.mended) == ([(lost.phy_offset, lost.end_offset)], 0)
+    assert ([(one.start, one.end) for one in report.lost], report.corrected) == ([(lost.phy_offset, lost.end_offset)], 0)
     assert_holds(out, store.without(lost))
 
 
@@ -293,7 +293,7 @@ def test_a_record_written_for_another_place_gets_a_crc_for_this_one(tmp_path: Pa
     store.write(one.phy_offset + 90, b"?")  # of its body
     out = tmp_path / "out"
     report = salvage_store(store.path, out, config, given=GEOMETRY_KEYS)
-    assert report.mended == 1  # of its place in the log
+    assert report.corrected == 1  # of its place in the log
     assert [place.start for place in report.lost] == [one.phy_offset]
     assert [(lost.begin, lost.end) for lost in report.account.messages] == [(6, 7)]
     (out / "abort").touch()
