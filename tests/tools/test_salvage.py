@@ -280,7 +280,10 @@ def test_what_its_own_crc_tells_is_lost(force: bool, moved: bool, tmp_path: Path
     (finding,) = verify_store(store.path, SMALL, given=GEOMETRY_KEYS)
     assert (finding.kind, finding.queue_offset) == (Kind.RECORD_CRC, 5)
     out, report = salvaged(store.path)
-    assert ([(one.start, one.end) for one in report.lost], report.corrected) == ([(lost.phy_offset, lost.end_offset)], 0)
+    assert ([(one.start, one.end) for one in report.lost], report.corrected) == (
+        [(lost.phy_offset, lost.end_offset)],
+        0,
+    )
     assert_holds(out, store.without(lost))
 
 
