@@ -95,7 +95,8 @@ class Message:
 
     A producer sends a message with ``delay_ms`` (milliseconds), or with ``deliver_at``, as a timer message: the broker
     delivers it at that time. ``deliver_at`` is a datetime (local time without a time zone), or milliseconds since the
-    epoch. A store refuses both, because only a broker turns a message into a timer message.
+    epoch. ``priority`` is a whole number from 0; a broker puts the message into the queue with that number if its topic
+    has ``message.type=PRIORITY``. A store refuses all three, because only a broker acts on them.
 
     Thread rule: do not change a message while it is being put.
     """
@@ -117,6 +118,7 @@ class Message:
     wait_store_msg_ok: bool = True
     delay_ms: int = 0
     deliver_at: datetime | int | None = None
+    priority: int | None = None
 
 
 def is_delayed(message: Message) -> bool:

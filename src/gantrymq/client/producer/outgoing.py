@@ -29,6 +29,7 @@ from gantrymq.model.message import (
     PROPERTY_KEYS,
     PROPERTY_MAX_RECONSUME_TIMES,
     PROPERTY_MESSAGE_TYPE,
+    PROPERTY_PRIORITY,
     PROPERTY_RECONSUME_TIME,
     PROPERTY_TAGS,
     PROPERTY_TIMER_DELAY_MS,
@@ -158,6 +159,9 @@ def _check_numbers(message: Message, config: ProducerConfig) -> None:
     level, times = message.delay_level, message.reconsume_times
     if message.delay_ms or message.deliver_at is not None:
         _check_timer(message)
+    priority = message.priority
+    if priority is not None and (not _is_whole(priority) or not 0 <= priority <= INT_MAX):
+        raise MQClientError(f"priority={priority!r} is not allowed: a whole number from 0")
     if not _is_whole(level) or not 0 <= level <= config.max_delay_level:
         raise MQClientError(f"delay_level={level!r} is not allowed: {_levels(config)}")
     if not _is_whole(message.flag) or not -INT_MAX - 1 <= message.flag <= INT_MAX:
@@ -346,6 +350,8 @@ def _properties(message: Message, unique_id: str, config: ProducerConfig) -> dic
         properties[PROPERTY_TIMER_DELAY_MS] = str(message.delay_ms)
     if message.deliver_at is not None:
         properties[PROPERTY_TIMER_DELIVER_MS] = str(_deliver_ms(message.deliver_at))
+    if message.priority is not None:
+        properties[PROPERTY_PRIORITY] = str(message.priority)
     properties[PROPERTY_WAIT] = _boolean(message.wait_store_msg_ok)
     properties.setdefault(PROPERTY_UNIQ_KEY, unique_id)
     if config.namespace:

@@ -123,7 +123,8 @@ class AppendableMessage:
         topic, queue_id, body = message.topic, message.queue_id, message.body
         if type(body) is not bytes and not is_of_bytes(body):
             return _ILLEGAL
-        if message.delay_ms or message.deliver_at is not None:  # only a broker makes timer messages
+        # Only a broker makes timer messages, and chooses a queue by priority.
+        if message.delay_ms or message.deliver_at is not None or message.priority is not None:
             return _ILLEGAL
         topic_length = len(topic_bytes(topic))
         if not topic_length or not 0 <= queue_id <= INT_MAX:

@@ -92,7 +92,7 @@ def of_messages(messages: Sequence[Message], config: MessageStoreConfig) -> Batc
         for message in messages:
             if message.delay_level or message.sys_flag or message.prepared_transaction_offset:
                 return None
-            if message.delay_ms or message.deliver_at is not None:
+            if message.delay_ms or message.deliver_at is not None or message.priority is not None:
                 return None
             if message.store_host is not None or message.born_host is not LOOPBACK:
                 return None
