@@ -173,7 +173,7 @@ def _link(objects: list[Path], folder: Path) -> str | None:
         with tempfile.NamedTemporaryFile("w", suffix=".list", dir=folder) as listed:
             listed.write("\n".join(shlex.quote(str(path)) for path in objects))
             listed.flush()
-            arguments = [*command, "-shared", "-o", str(fresh), f"@{listed.name}", *_LINKER_ARGUMENTS]
+            arguments = [*command, "-shared", "-o", str(fresh), f"@{listed.name}", *_linker_arguments(command)]
             done = subprocess.run(arguments, capture_output=True, text=True, check=False)
         if done.returncode:
             raise KernelsError(f"{command[0]} cannot link the kernels: {_last_lines(done.stderr)}")
@@ -186,13 +186,16 @@ def _link(objects: list[Path], folder: Path) -> str | None:
         fresh.unlink(missing_ok=True)
 
 
-# The library's code is read-only, and code that no entry calls is left out. The symbol of ISA-L stays undefined:
-# ``loader`` opens the package that provides it.
-_LINKER_ARGUMENTS = (
-    ["-undefined", "dynamic_lookup"]
-    if sys.platform == "darwin"
-    else ["-nostartfiles", "-Wl,-z,text,-z,noexecstack,--gc-sections,-s"]
-)
+def _linker_arguments(command: list[str]) -> list[str]:
+    """The library's code is read-only, and code that no entry calls is left out.
+
+    The symbol of ISA-L stays undefined: ``loader`` opens the package that provides it.
+    """
+    if sys.platform == "darwin":
+        return ["-undefined", "dynamic_lookup"]
+    # Newer releases of zig reject ``-z text``, which is their default.
+    text = "" if "ziglang" in command else "-z,text,"
+    return ["-nostartfiles", f"-Wl,{text}-z,noexecstack,--gc-sections,-s"]
 
 
 def linker() -> list[str] | None:
