@@ -39,7 +39,7 @@ class Gate:
             self.opened.wait(60)
             prefault(size)
 
-        monkeypatch.setattr(store._log, "bring_in_ahead", gated)
+        monkeypatch.setattr(store._log, "prefault_ahead", gated)
 
 
 def patient(broker: BrokerCase) -> None:
@@ -106,7 +106,7 @@ async def test_a_large_message_is_stored_behind_what_its_sender_sent_before(
     broker: BrokerCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(put_queue, "_GROUPS_AN_APPEND", 1)
-    monkeypatch.setattr(broker.server.store._log, "bring_in_ahead", lambda size: None)
+    monkeypatch.setattr(broker.server.store._log, "prefault_ahead", lambda size: None)
     patient(broker)
     told: list[tuple[int, int]] = []
     for _ in range(200):
@@ -144,7 +144,7 @@ def full(broker: BrokerCase, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(size: int) -> None:
         raise DiskFullError("disk", 1)
 
-    monkeypatch.setattr(broker.server.store._log, "bring_in_ahead", fails)
+    monkeypatch.setattr(broker.server.store._log, "prefault_ahead", fails)
 
 
 @pytest.mark.asyncio

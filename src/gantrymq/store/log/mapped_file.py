@@ -29,7 +29,7 @@ _FORCED_REFERENCES = 1000
 _LOOK_BYTES = 8 << 20
 _FETCH_BYTES, _FETCHED_S, _MOST_WINDOWS = 256 << 10, 0.1, 64
 MEMORY_AHEAD = memoryview(bytes(256 << 10))  # the piece that prefault() writes at once
-_ZEROS_AHEAD = memoryview(bytes(1 << 20))  # larger for bring_in_ahead(), which takes the GIL between two pieces
+_ZEROS_AHEAD = memoryview(bytes(1 << 20))  # larger for prefault_ahead(), which takes the GIL between two pieces
 
 
 class MappedFile:
