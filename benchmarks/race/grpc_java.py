@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.race.process import JavaSide, Line, SideError, last_line, serving
+from gantrymq.client.admin.admin_client import AdminClient
+from gantrymq.errors import GantrymqError
 
 _PROJECTS = Path(__file__).parents[2] / "interop" / "grpc"
 _HOST = "127.0.0.1"
-_READY_S = 90
+_READY_S = 180
 
 
 def missing() -> str:
@@ -63,7 +65,7 @@ def serving_proxy(java: JavaSide, home: Path, settings: Mapping[str, object]) ->
         environment = os.environ | {"ROCKETMQ_HOME": str(home), "RMQ_PROXY_HOME": str(home)}
         with (home / "out").open("w") as out, subprocess.Popen(words, stdout=out, stderr=out, env=environment) as proxy:
             try:
-                _await(ports[0], proxy, home / "out")
+                _await(names["namesrv"], ports[0], proxy, home / "out")
                 yield {"grpc": f"{_HOST}:{ports[0]}", "namesrv": names["namesrv"], "pid": proxy.pid}
             finally:
                 proxy.kill()
@@ -82,17 +84,20 @@ def _has_load(target: Path) -> bool:
     return (target / "classes/org/gantrymq/interop/grpc/Load.class").is_file() and (target / "client.jar").is_file()
 
 
-def _await(port: int, proxy: subprocess.Popen[bytes], out: Path) -> None:
+def _await(namesrv: str, port: int, proxy: subprocess.Popen[bytes], out: Path) -> None:
+    """Return when the proxy listens and its broker is registered, which may come later."""
     deadline = time.monotonic() + _READY_S
-    while True:
-        try:
-            socket.create_connection((_HOST, port), 1).close()
-        except OSError:
+    with AdminClient(namesrv) as admin:
+        while True:
+            try:
+                socket.create_connection((_HOST, port), 1).close()
+                if admin.cluster_info().broker_addr_table:
+                    return
+            except (OSError, GantrymqError):
+                pass
             if time.monotonic() > deadline or proxy.poll() is not None:
-                raise SideError(f"RocketMQ's proxy did not start: {out.read_text()[-600:]}") from None
+                raise SideError(f"RocketMQ's proxy did not start: {out.read_text()[-600:]}")
             time.sleep(0.1)
-        else:
-            return
 
 
 def _free_port() -> int:

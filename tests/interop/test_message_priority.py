@@ -22,6 +22,5 @@ def test_the_real_broker_puts_our_messages_into_the_queues_of_their_priorities(t
         assert [result.queue.queue_id for result in sent] == [3, 0, 2]
         await_dispatch(cluster.namesrv, sent)
         lines = cluster.pull("Urgent", 3)
-    assert {(line["queueId"], line["body"], line["properties"]["_SYS_MSG_PRIORITY_"]) for line in lines} == {
-        (number, str(number), str(number)) for number in (0, 2, 3)
-    }
+    found = {(line["queueId"], line["properties"]["_SYS_MSG_PRIORITY_"]) for line in lines}
+    assert found == {(0, "0"), (2, "2"), (3, "3")}
