@@ -24,7 +24,6 @@ WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")  # gw0, gw1 …
 MARKED_FOLDERS = ("crash", "interop", "spark")
 REQUIRE_INTEROP = "GANTRYMQ_REQUIRE_INTEROP"
-REAL_SYNCS = {name: getattr(os, name) for name in ("fsync", "fdatasync") if hasattr(os, name)}
 RUN_SEED = pytest.StashKey[int]()
 FAILURE = pytest.StashKey[BaseException]()
 
@@ -76,29 +75,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"seed: {config.stash[RUN_SEED]} (replay with --seed)"
-
-
-def _sync_nothing(descriptor: int) -> None:
-    os.fstat(descriptor)  # a wrong descriptor is still an error
-
-
-@pytest.fixture(scope="session", autouse=True)
-def syncs_do_not_wait() -> Iterator[None]:
-    """Syncs of the tests' own process do not wait for the disk: that of this machine loses its power in no test.
-
-    What is durable after which sync is asked of simulated disks. Processes that tests start do sync.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        for name in REAL_SYNCS:
-            patch.setattr(os, name, _sync_nothing)
-        yield
-
-
-@pytest.fixture
-def real_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Syncs that reach the disk, for a test about a real one."""
-    for name, real in REAL_SYNCS.items():
-        monkeypatch.setattr(os, name, real)
 
 
 @pytest.fixture(autouse=True)

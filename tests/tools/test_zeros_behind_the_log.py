@@ -11,8 +11,6 @@ from gantrymq.store.log import log_reader
 from gantrymq.store.message_store import MessageStore
 from gantrymq.tools.verify import verify_store
 
-pytestmark = pytest.mark.usefixtures("real_syncs")
-
 FILE_BYTES = 256 << 20
 FEW_BYTES = 128 << 20  # disks read some megabytes ahead
 

@@ -17,8 +17,6 @@ from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
 from gantrymq.store.message_store import MessageStore
 
-pytestmark = pytest.mark.usefixtures("real_syncs")
-
 CONFIG = MessageStoreConfig(
     mapped_file_size_commit_log=1 << 20,
     mapped_file_size_consume_queue=4_000,

@@ -21,8 +21,6 @@ from gantrymq.store.checkpoint import StoreCheckpoint
 from gantrymq.store.config_files import ConfigFile
 from gantrymq.store.paths import StorePaths
 
-pytestmark = pytest.mark.usefixtures("real_syncs")
-
 GANTRYMQ = str(Path(sys.executable).with_name("gantrymq"))
 LOG = "mappedFileSizeCommitLog=65536"
 SMALL_INDEX = ("maxHashSlotNum=500", "maxIndexNum=2000")

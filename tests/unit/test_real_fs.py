@@ -28,8 +28,6 @@ from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.overlay import OverlayFileSystem
 from gantrymq.fs.real import RealFileSystem
 
-pytestmark = pytest.mark.usefixtures("real_syncs")
-
 FULL = Path("/dev/full")
 NOBODY = 65534
 
