@@ -53,6 +53,8 @@ def data(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(whole, tmp_path / "store")
     (tmp_path / "broker.conf").write_text("flushDiskType=SYNC_FLUSH\n")
     (tmp_path / "namesrv.conf").write_text("listenPort=9876\n")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "rmq-proxy.json").write_text("{}")
     lines = '{"topic":"t","body":"hi"}\n'
     for name in ("messages.jsonl", "x.jsonl", "stdin.jsonl"):
         (tmp_path / name).write_text(lines)
@@ -62,6 +64,7 @@ def data(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def words_of(command: str, data: Path) -> list[str]:
     """The arguments of a command as a shell would give them, with paths of a test; pipes end or begin outside of it."""
+    command = command.removeprefix("source <(").rstrip(")")  # what a shell reads from a command
     lexer = shlex.shlex(command, posix=True, punctuation_chars="|>")
     lexer.whitespace_split = True
     tokens, words = list(lexer), []

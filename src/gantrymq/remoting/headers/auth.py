@@ -11,7 +11,7 @@ class CreateUserRequestHeader(CommandHeader, kw_only=True):
 
     code: ClassVar[int] = RequestCode.AUTH_CREATE_USER
 
-    username: str
+    username: str | None = None
 
 
 class UpdateUserRequestHeader(CommandHeader, kw_only=True):
@@ -19,7 +19,7 @@ class UpdateUserRequestHeader(CommandHeader, kw_only=True):
 
     code: ClassVar[int] = RequestCode.AUTH_UPDATE_USER
 
-    username: str
+    username: str | None = None
 
 
 class DeleteUserRequestHeader(CommandHeader, kw_only=True):
@@ -27,7 +27,7 @@ class DeleteUserRequestHeader(CommandHeader, kw_only=True):
 
     code: ClassVar[int] = RequestCode.AUTH_DELETE_USER
 
-    username: str
+    username: str | None = None
 
 
 class GetUserRequestHeader(CommandHeader, kw_only=True):
@@ -35,7 +35,7 @@ class GetUserRequestHeader(CommandHeader, kw_only=True):
 
     code: ClassVar[int] = RequestCode.AUTH_GET_USER
 
-    username: str
+    username: str | None = None
 
 
 class ListUsersRequestHeader(CommandHeader, kw_only=True):
@@ -51,7 +51,7 @@ class CreateAclRequestHeader(CommandHeader, kw_only=True):
 
     code: ClassVar[int] = RequestCode.AUTH_CREATE_ACL
 
-    subject: str
+    subject: str | None = None
 
 
 class UpdateAclRequestHeader(CommandHeader, kw_only=True):
@@ -59,7 +59,7 @@ class UpdateAclRequestHeader(CommandHeader, kw_only=True):
 
     code: ClassVar[int] = RequestCode.AUTH_UPDATE_ACL
 
-    subject: str
+    subject: str | None = None
 
 
 class DeleteAclRequestHeader(CommandHeader, kw_only=True):
@@ -67,7 +67,7 @@ class DeleteAclRequestHeader(CommandHeader, kw_only=True):
 
     code: ClassVar[int] = RequestCode.AUTH_DELETE_ACL
 
-    subject: str
+    subject: str | None = None
     policy_type: str | None = None
     resource: str | None = None
 
@@ -77,7 +77,7 @@ class GetAclRequestHeader(CommandHeader, kw_only=True):
 
     code: ClassVar[int] = RequestCode.AUTH_GET_ACL
 
-    subject: str
+    subject: str | None = None
 
 
 class ListAclsRequestHeader(CommandHeader, kw_only=True):

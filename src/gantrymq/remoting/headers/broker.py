@@ -47,7 +47,7 @@ class CheckRocksdbCqWriteProgressRequestHeader(CommandHeader, kw_only=True):
     code: ClassVar[int] = RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS
 
     topic: str
-    check_store_time: Long
+    check_store_time: Long = 0
 
 
 class ExportRocksDBConfigToJsonRequestHeader(CommandHeader, kw_only=True):

@@ -19,8 +19,8 @@ class GetLiteTopicInfoRequestHeader(CommandHeader, kw_only=True):
 
     code: ClassVar[int] = RequestCode.GET_LITE_TOPIC_INFO
 
-    parent_topic: str
-    lite_topic: str
+    parent_topic: str | None = None
+    lite_topic: str | None = None
 
 
 class GetLiteClientInfoRequestHeader(CommandHeader, kw_only=True):
@@ -28,9 +28,9 @@ class GetLiteClientInfoRequestHeader(CommandHeader, kw_only=True):
 
     code: ClassVar[int] = RequestCode.GET_LITE_CLIENT_INFO
 
-    parent_topic: str
-    group: str
-    client_id: str
+    parent_topic: str | None = None
+    group: str | None = None
+    client_id: str | None = None
     max_count: Int = 1000
 
 
@@ -41,7 +41,7 @@ class GetLiteGroupInfoRequestHeader(CommandHeader, kw_only=True):
 
     group: str
     lite_topic: str | None = None
-    top_k: Int = 20
+    top_k: Int = 0
 
 
 class TriggerLiteDispatchRequestHeader(CommandHeader, kw_only=True):
