@@ -138,6 +138,9 @@ class _Line(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     body_sha256: Any = None
     msg_id: Any = None
     offset_msg_id: Any = None
+    # What `admin message` says of a message besides.
+    index_key: Any = None
+    tracks: Any = None
 
 
 _decoder = msgspec.json.Decoder(_Line)
