@@ -310,13 +310,14 @@ class PopReviveService:
 
     async def _revive_open(self, queue: _ReviveQueue, point: PopCheckpoint) -> bool:
         """Put the messages that are not acknowledged into the retry topic. Returns False if it has to be retried. If
-        the topic or the group was deleted, nothing is put.
+        the topic or the group was deleted, nothing is put. A topic whose messages are in the store, but whose entry in
+        the table was lost, was not deleted.
         """
         offsets = point.open_offsets()
         if not offsets:
             return True
         topic = normal_topic(point.key.topic, point.key.group)
-        if topic is None or topic not in self._topics or self._groups.find(point.key.group) is None:
+        if topic is None or topic in self._topics.going or self._groups.find(point.key.group) is None:
             return True
         done = await asyncio.gather(*(self._revive_message(point, offset) for offset in offsets))
         failed = [offset for offset, is_done in zip(offsets, done, strict=True) if not is_done]
