@@ -66,6 +66,7 @@ class Proxies:
             for side, served in self._served.items():
                 run_command("admin", "topic", "create", _TOPIC, "--queues", str(_QUEUES), "-n", served["namesrv"])
                 if is_filled:
+                    run_command("admin", "group", "create", _GROUP, "-n", served["namesrv"])  # the real proxy wants it
                     self.load(side, mode="join")
                     self._fill(served)
                 first = {"count": self._track.amount(_FIRST), "seconds": _FIRST_WITHIN_SECONDS, "warm_up": 0}
