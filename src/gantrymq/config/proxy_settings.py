@@ -25,7 +25,7 @@ class ProxyConfig(GrpcConfig, ExporterConfig):
     local_serve_addr: str = key("localServeAddr", "127.0.0.1", at_start=True)
     grpc_server_port: int = key("grpcServerPort", 8081, least=0, most=65535, at_start=True)
     max_message_size_bytes: int = key("maxMessageSize", 4 << 20, at_start=True)  # 0 or less: no limit
-    # Routes and configurations are read again after this time. So many are kept.
+    # How long a route or a configuration is kept before it is read again, and how many of each are kept.
     route_cache_s: int = key("topicRouteServiceCacheRefreshSeconds", 20, least=1, at_start=True)
     max_routes: int = key("topicRouteServiceCacheMaxNum", 20_000, least=1, at_start=True)
     topic_cache_s: int = key("topicConfigCacheRefreshSeconds", 20, least=1, at_start=True)

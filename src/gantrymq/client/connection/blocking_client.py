@@ -145,7 +145,7 @@ class BlockingClient:
         route = client.ask_name_server(topic_route("TopicTest"))
 
     With ``unanswered`` (a table of errors by address) a server that did not answer is not asked again: its error is
-    raised at once. One who asks many questions waits for one timeout so, not for one each. Clients may share a table.
+    raised at once, so that many requests wait for one timeout instead of one each. Clients may share a table.
     """
 
     def __init__(self, config: ClientConfig, clock: Clock | None = None) -> None:
