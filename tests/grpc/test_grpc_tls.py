@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from uuid import uuid4
 
 import grpc
@@ -15,12 +19,15 @@ from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.config.proxy_settings import ProxyConfig
 from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.embedded.proxy import Proxy
+from gantrymq.errors import RemotingError
+from gantrymq.grpc.protocol.caller import address_of
 from gantrymq.grpc.protocol.codes import Code
 from gantrymq.remoting.transport.tls import tls_server
 
 
-def start(broker: EmbeddedBroker, mode: str) -> Iterator[Proxy]:
-    config = ProxyConfig(namesrv_addr=broker.namesrv, grpc_server_port=0)
+@contextmanager
+def started(broker: EmbeddedBroker, mode: str, port: int = 0) -> Iterator[Proxy]:
+    config = ProxyConfig(namesrv_addr=broker.namesrv, grpc_server_port=port)
     tls = tls_server({"tls.server.mode": mode, "tls.test.mode.enable": "true"})
     loop = LoopThread("proxy")
 
@@ -28,19 +35,23 @@ def start(broker: EmbeddedBroker, mode: str) -> Iterator[Proxy]:
         return Proxy(config, tls=tls)
 
     proxy = loop.run(made())
-    loop.run(proxy.start())
-    yield proxy
-    loop.close(proxy.shutdown())
+    try:
+        loop.run(proxy.start())
+        yield proxy
+    finally:
+        loop.close(proxy.shutdown())
 
 
 @pytest.fixture(scope="module")
 def both(broker: EmbeddedBroker) -> Iterator[Proxy]:
-    yield from start(broker, "permissive")
+    with started(broker, "permissive") as proxy:
+        yield proxy
 
 
 @pytest.fixture(scope="module")
 def only_tls(broker: EmbeddedBroker) -> Iterator[Proxy]:
-    yield from start(broker, "enforcing")
+    with started(broker, "enforcing") as proxy:
+        yield proxy
 
 
 def credentials(address: str) -> grpc.ChannelCredentials:
@@ -86,3 +97,51 @@ def test_a_broken_handshake_ends_its_connection_alone(both: Proxy) -> None:
             pass
     with GrpcClient(both.address) as plain:
         assert plain.send(message("nowhere")).status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+
+
+def listening_ports() -> set[int]:
+    """The TCP ports on which this process listens."""
+    own = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        try:
+            own.add(os.readlink(descriptor).removeprefix("socket:[").removesuffix("]"))
+        except FileNotFoundError:
+            continue
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path("/proc/self/net", table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in own:
+                found.add(int(fields[1].rpartition(":")[2], 16))
+    return found
+
+
+def test_the_server_behind_the_port_is_for_this_user_alone(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="a b%25", dir="/tmp") as temporary:
+        monkeypatch.setattr(tempfile, "tempdir", temporary)
+        before = listening_ports()
+        with started(broker, "enforcing") as proxy:
+            assert listening_ports() - before == {int(proxy.address.rpartition(":")[2])}
+            (directory,) = Path(temporary).iterdir()
+            assert directory.stat().st_mode & 0o777 == 0o700
+            with GrpcClient(proxy.address, credentials=credentials(proxy.address)) as client:
+                assert client.send(message("nowhere")).status.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+            assert [one.name for one in directory.iterdir()] == ["server"]
+        assert not list(Path(temporary).iterdir())
+
+
+def test_a_port_that_is_in_use_leaves_nothing(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as temporary, socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setattr(tempfile, "tempdir", temporary)
+        with pytest.raises(RemotingError, match="cannot listen"), started(broker, "permissive", taken.getsockname()[1]):
+            pass
+        assert not list(Path(temporary).iterdir())
+
+
+def test_a_connection_whose_client_is_not_known_is_not_one_of_this_host() -> None:
+    """An address of loopback may need no signature (globalWhiteRemoteAddresses)."""
+    assert address_of("unix:/run/a/7", {8: "10.0.0.1:99"}.get) == "0.0.0.0:0"
+    assert address_of("unix:/run/a/8", {8: "10.0.0.1:99"}.get) == "10.0.0.1:99"
+    assert address_of("ipv4:127.0.0.1:8", {8: "10.0.0.1:99"}.get) == "127.0.0.1:8"

@@ -114,14 +114,19 @@ class GrpcServer:
         """Listen; port 0 takes a free one. Raises RemotingError if the port is in use."""
         self._server = server = grpc.aio.server(options=self._options())
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(messages.SERVICE, self._handlers()),))
-        shown = f"[{host}]" if ":" in host else host
+        shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = shown if self._tls_port is None else self._tls_port.open_inner()
         try:
-            self.port = server.add_insecure_port(f"{shown}:{port}" if self._tls_port is None else "127.0.0.1:0")
+            self.port = server.add_insecure_port(address)
+            await server.start()
+            if self._tls_port is not None:
+                self.port = await self._tls_port.start(host, port)
         except RuntimeError as error:
-            raise RemotingError(f"cannot listen on {shown}:{port}: {error}") from error
-        await server.start()
-        if self._tls_port is not None:
-            self.port = await self._tls_port.start(host, port, self.port)
+            await self.abandon()
+            raise RemotingError(f"cannot listen on {shown}: {error}") from error
+        except RemotingError:
+            await self.abandon()
+            raise
         expires = [self._clients.expire, self._transactions.expire]
         if self._tls is not None:
             expires.append(self._tls.reload)

@@ -1,9 +1,12 @@
 """One port for TLS and for plain text, in front of the gRPC server.
 
 gRPC's own server speaks one of the two on a port. So this one accepts the connections, looks at the first byte, ends
-TLS where it is spoken, and passes the bytes on to the gRPC server, which listens on loopback without TLS. The
-certificate and its reload are those of the remoting servers. The gRPC server sees connections from loopback;
-:meth:`TlsPort.client_of` has the client of each.
+TLS where it is spoken, and passes the bytes on to the gRPC server. The certificate and its reload are those of the
+remoting servers.
+
+The obvious address for the gRPC server behind this port is one of loopback. Each user of the machine could connect to
+it, and go around TLS. So it listens on a Unix socket, in a directory that only this user may enter. A connection to it
+is bound to a number, which gRPC returns as its peer; :meth:`TlsPort.client_of` has the client of each.
 
 Thread rule: the event loop's thread.
 
@@ -13,8 +16,15 @@ Source: ProxyAndTlsProtocolNegotiator.
 from __future__ import annotations
 
 import asyncio
+import shutil
+import socket
 import ssl
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from tempfile import gettempdir, mkdtemp
 from typing import cast
+from urllib.parse import quote
 
 from gantrymq.errors import RemotingError
 from gantrymq.logs import get_logger
@@ -25,6 +35,9 @@ _ALPN = ["h2"]  # gRPC's clients refuse a server that does not choose it
 _HANDSHAKE_S = 10.0
 _MOST_CONNECTIONS = 100_000
 _HIGH_WATER_BYTES = 256 << 10
+_LINGER_S = 5.0  # after the end: for the client to read what it was sent, and for calls to ask for its address
+_CONNECT_AGAIN_S = 0.01
+_MOST_PATH_BYTES = 70  # of the directory for temporary files: a socket's whole path has at most 107
 
 log = get_logger("gantrymq.grpc")
 
@@ -123,6 +136,8 @@ class _Outer(asyncio.Protocol):
         for transport in (self.transport, self.inner.transport):
             if transport is not None:
                 transport.close()
+        if self.transport is not None and self.transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(_LINGER_S, self.transport.abort)
         self._port.closed(self)
 
 
@@ -132,13 +147,12 @@ class _Inner(asyncio.Protocol):
     def __init__(self, outer: _Outer) -> None:
         self._outer = outer
         self.transport: asyncio.Transport | None = None
-        self.own_port = 0
+        self.number = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=_HIGH_WATER_BYTES)
-        self.own_port = transport.get_extra_info("sockname")[1]
 
     def data_received(self, data: bytes) -> None:
         """Called by asyncio with bytes of the gRPC server."""
@@ -159,23 +173,68 @@ class _Inner(asyncio.Protocol):
         self._outer.end()
 
 
+class _InnerSocket:
+    """The Unix socket of the gRPC server. A killed process leaves its directory, which has no effect."""
+
+    def __init__(self) -> None:
+        """Make the directory. Raises OSError if there is none for temporary files."""
+        is_short = len(gettempdir().encode()) <= _MOST_PATH_BYTES
+        self._directory = Path(mkdtemp(prefix="gantrymq-grpc-", dir=None if is_short else "/tmp"))  # mode 0700
+        self._path = self._directory / "server"
+        self.address = f"unix:{quote(str(self._path))}"
+        self._numbers = count()
+
+    async def connect(self) -> tuple[socket.socket, int]:
+        """A connection, and its number. Raises OSError if the server does not accept it."""
+        number = next(self._numbers)
+        own_path = self._directory / str(number)
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.setblocking(False)
+            connection.bind(str(own_path))
+            own_path.unlink()  # the name stays with the connection
+            async with asyncio.timeout(_HANDSHAKE_S):
+                # Not the loop's sock_connect: it takes a Unix socket for connected whose server has too many to accept.
+                while True:
+                    with suppress(BlockingIOError):
+                        connection.connect(str(self._path))
+                        return connection, number
+                    await asyncio.sleep(_CONNECT_AGAIN_S)
+        except BaseException:
+            connection.close()
+            raise
+
+    def remove(self) -> None:
+        """Remove the directory."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
 class TlsPort:
-    """Listens for clients of a gRPC server on loopback."""
+    """Listens for the clients of a gRPC server, which itself listens at the address that ``open_inner`` returns."""
 
     def __init__(self, tls: TlsServer) -> None:
-        self._tls, self._inner_port = tls, 0
+        self._tls = tls
         self._connections: set[_Outer] = set()
         self._clients: dict[int, str] = {}
         self._connecting: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._log = LimitedLog(asyncio.get_running_loop().time)
+        self._inner: _InnerSocket | None = None
 
-    async def start(self, host: str, port: int, inner_port: int) -> int:
-        """Listen for the server at ``inner_port``; port 0 takes a free one. Returns the port.
+    def open_inner(self) -> str:
+        """Make the directory of the inner socket. Returns the address at which the gRPC server has to listen.
 
-        Raises RemotingError if it is in use.
+        Raises RemotingError if there is no directory for temporary files.
         """
-        loop, self._inner_port = asyncio.get_running_loop(), inner_port
+        try:
+            self._inner = _InnerSocket()
+        except OSError as error:
+            raise RemotingError(f"no directory for the socket behind TLS (set TMPDIR): {error}") from error
+        return self._inner.address
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; port 0 takes a free one. Returns the port. Raises RemotingError if it is in use."""
+        loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(lambda: _Outer(self), host, port, reuse_address=True)
         except OSError as error:
@@ -183,12 +242,12 @@ class TlsPort:
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
-    def client_of(self, port: int) -> str | None:
-        """The address of the client whose connection to the gRPC server comes from this port of loopback."""
-        return self._clients.get(port)
+    def client_of(self, number: int) -> str | None:
+        """The address of the client that is behind a connection to the gRPC server."""
+        return self._clients.get(number)
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and remove the inner socket."""
         if self._server is not None:
             self._server.close()
         for one in list(self._connections):
@@ -196,6 +255,8 @@ class TlsPort:
         for task in self._connecting:
             task.cancel()
         await asyncio.sleep(0)
+        if self._inner is not None:
+            self._inner.remove()
 
     # For connections
 
@@ -223,7 +284,8 @@ class TlsPort:
     def closed(self, connection: _Outer) -> None:
         """Forget a connection."""
         self._connections.discard(connection)
-        self._clients.pop(connection.inner.own_port, None)
+        # Later, because calls that have arrived may still ask for it.
+        asyncio.get_running_loop().call_later(_LINGER_S, self._clients.pop, connection.inner.number, None)
 
     def refused(self, address: str, reason: str) -> None:
         """Log why a connection is closed."""
@@ -236,9 +298,11 @@ class TlsPort:
         task.add_done_callback(self._connecting.discard)
 
     async def _connect(self, connection: _Outer) -> None:
+        assert self._inner is not None, "the port listens"
         try:
-            await asyncio.get_running_loop().create_connection(lambda: connection.inner, "127.0.0.1", self._inner_port)
-        except OSError as error:
+            inner, number = await self._inner.connect()
+            await asyncio.get_running_loop().create_unix_connection(lambda: connection.inner, sock=inner)
+        except OSError as error:  # TimeoutError, too
             self.refused(connection.address, f"the gRPC server cannot be reached: {error}")
             connection.end()
             return
@@ -246,5 +310,6 @@ class TlsPort:
             if connection.inner.transport is not None:
                 connection.inner.transport.close()
             return
-        self._clients[connection.inner.own_port] = connection.address
+        connection.inner.number = number
+        self._clients[number] = connection.address
         connection.connected()

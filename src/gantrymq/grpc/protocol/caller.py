@@ -15,7 +15,7 @@ from gantrymq.grpc.protocol.status import CallError
 from gantrymq.remoting.acl import SessionCredentials
 from gantrymq.remoting.codes import VERSION_5_5_0, LanguageCode
 
-_LOOPBACK = "127.0.0.1"
+_UNKNOWN = "0.0.0.0:0"
 MAX_CLIENT_ID = 512  # characters; a broker keeps no longer one
 _LANGUAGES = {"GOLANG": LanguageCode.GO, "DOT_NET": LanguageCode.DOTNET, "CSHARP": LanguageCode.DOTNET}
 
@@ -69,10 +69,11 @@ def _language(name: str) -> LanguageCode:
 def address_of(peer: str, client_of: Callable[[int], str | None] | None = None) -> str:
     """``ip:port`` of gRPC's name for the other end, such as ``ipv4:127.0.0.1:1234`` or ``ipv6:%5B::1%5D:1234``.
 
-    ``client_of`` returns the address of the client that is behind a connection from a port of this host.
+    ``client_of`` returns the address of the client that is behind a Unix socket with a number for a name.
     """
     scheme, _, rest = peer.partition(":")
-    address = unquote(rest) if scheme in ("ipv4", "ipv6") else f"{_LOOPBACK}:0"
-    host, _, port = address.rpartition(":")
-    behind = client_of(int(port)) if client_of is not None and host == _LOOPBACK else None
-    return behind or address
+    if scheme in ("ipv4", "ipv6"):
+        return unquote(rest)
+    number = rest.rpartition("/")[2]
+    behind = client_of(int(number)) if client_of is not None and number.isdecimal() else None
+    return behind or _UNKNOWN
