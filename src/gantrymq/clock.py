@@ -78,7 +78,11 @@ class ShiftedClock:
 
         Raises TypeError unless it is an integer, ValueError if the time would be before 1970 or after 9986.
         """
+        self._ahead_ms = self._ahead_after(by_ms)
+
+    def _ahead_after(self, by_ms: int) -> int:
+        """The offset after a move. Raises as :meth:`advance`."""
         ahead_ms = self._ahead_ms + operator.index(by_ms)
         if not 0 <= self._system.now_ms() + ahead_ms <= _LATEST_MS:
             raise ValueError(f"{by_ms} ms would lead out of the years 1970 to 9986")
-        self._ahead_ms = ahead_ms
+        return ahead_ms

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -14,6 +15,7 @@ from grpc_client import GrpcClient, message, receive_request
 
 from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.embedded.broker import EmbeddedBroker
+from gantrymq.errors import RemotingError
 from gantrymq.grpc.protocol import messages
 from gantrymq.grpc.protocol.codes import ClientType, Code
 from gantrymq.grpc.server import _every
@@ -53,14 +55,42 @@ def test_a_message_in_work_is_renewed(broker: EmbeddedBroker, client: GrpcClient
     client.be_consumer("renewed", topic, kind=ClientType.PUSH_CONSUMER)
     client.send(message(topic, b"slow"))
     (received,) = client.receive("renewed", topic, auto_renew=True)[2]
-    renewals = broker._life.pair._front._renewals
-    broker.clock.advance(55_000)
-    on_the_loop(broker, renewals.renew)
-    broker._running().run(renewals.drain())
-    broker.clock.advance(30_000)  # the first handle has expired, the renewed one has not
+    broker.clock.advance(2 * 3_600_000)  # the first handle has expired, the newest one has not
     acked = client.ack("renewed", topic, received)
     assert acked.status.code == Code.OK
     assert acked.entries[0].receipt_handle == received.system_properties.receipt_handle
+
+
+def test_a_message_in_work_is_not_renewed_after_three_hours(
+    broker: EmbeddedBroker, client: GrpcClient, topic: str
+) -> None:
+    client.be_consumer("too-slow", topic, kind=ClientType.PUSH_CONSUMER)
+    client.send(message(topic, b"endless"))
+    (received,) = client.receive("too-slow", topic, auto_renew=True)[2]
+    broker.clock.advance(5 * 3_600_000)
+    assert client.ack("too-slow", topic, received).status.code == Code.INVALID_RECEIPT_HANDLE
+    (again,) = client.receive("too-slow", topic)[2]
+    assert (again.body, again.system_properties.delivery_attempt) == (b"endless", 2)
+
+
+def test_a_message_that_cannot_be_renewed_does_not_stop_the_clock(
+    broker: EmbeddedBroker, client: GrpcClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.be_consumer("stuck", topic, kind=ClientType.PUSH_CONSUMER)
+    client.send(message(topic))
+    (received,) = client.receive("stuck", topic, auto_renew=True)[2]
+
+    async def fails(*_: Any, **__: Any) -> None:
+        raise RemotingError("the broker is away")
+
+    renewals = broker._life.pair._front._renewals
+    monkeypatch.setattr(renewals._popped, "hide", fails)
+    monkeypatch.setattr(renewals, "_config", replace(renewals._config, max_renew_retries=1 << 30))
+    before_ms = broker.clock.now_ms()
+    broker.clock.advance(120_000)
+    assert broker.clock.now_ms() >= before_ms + 120_000
+    monkeypatch.undo()
+    assert client.ack("stuck", topic, received).status.code == Code.INVALID_RECEIPT_HANDLE
 
 
 @pytest.mark.slow

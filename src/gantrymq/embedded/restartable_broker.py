@@ -10,6 +10,7 @@ import operator
 import socket
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -62,22 +63,34 @@ class BrokerClock(ShiftedClock):
     """The broker's clock. Before it is moved forward, ``settle`` waits until the broker has taken in what it has.
 
     Without that a recall that was acknowledged could come too late: the timers would read it after its message is due.
+
+    A long way is several moves. ``renew`` is called before and after each: it renews the messages in work of gRPC's
+    push consumers, which the server otherwise does every 5 s of real time. It returns how far the clock may move until
+    the next renewal is due, None for any way.
     """
 
-    def __init__(self, settle: Callable[[], None]) -> None:
+    def __init__(self, settle: Callable[[], None], renew: Callable[[], int | None]) -> None:
         super().__init__()
-        self._settle = settle
+        self._settle, self._renew = settle, renew
 
     def advance(self, by_ms: int) -> None:
         """Move the clock forward by ``by_ms`` milliseconds, or back.
 
         A move forward first waits, for at most 5 s, until all stored messages are dispatched and all timer messages
-        and recalls are scheduled. Raises TypeError unless it is an integer, ValueError if the time would be before 1970
-        or after 9986.
+        and recalls are scheduled. Messages that a push consumer over gRPC is working on are renewed as often as they
+        would be in that time. Raises TypeError unless it is an integer, ValueError if the time would be before 1970 or
+        after 9986.
         """
-        if operator.index(by_ms) > 0:
-            self._settle()
-        super().advance(by_ms)
+        self._ahead_after(by_ms)
+        if operator.index(by_ms) <= 0:
+            super().advance(by_ms)
+            return
+        self._settle()
+        left_ms, until_due_ms = operator.index(by_ms), self._renew()
+        while left_ms > 0:
+            move_ms = left_ms if until_due_ms is None else min(until_due_ms, left_ms)
+            super().advance(move_ms)
+            left_ms, until_due_ms = left_ms - move_ms, self._renew()
 
 
 class RestartableBroker:
@@ -102,7 +115,7 @@ class RestartableBroker:
         console: bool = False,
         grpc: bool = False,
     ) -> None:
-        self.store_path, self.clock = store, BrokerClock(self._settle)
+        self.store_path, self.clock = store, BrokerClock(self._settle, self._renew)
         self._given = _texts(settings)
         self._ports = (namesrv_port, listen_port or int(self._given.get("listenPort", 0)))
         if grpc:
@@ -115,6 +128,7 @@ class RestartableBroker:
         self._has_console = console
         self._console: ConsoleServer | None = None
         self._fs = KillableFileSystem(RealFileSystem())
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def is_running(self) -> bool:
@@ -152,6 +166,18 @@ class RestartableBroker:
             while (store := self.store) is not None and is_behind(store) and time.monotonic() < deadline:
                 time.sleep(_ASK_AGAIN_S)
 
+    def _renew(self) -> int | None:
+        """Renew the messages in work of gRPC's consumers (Standalone.renew). Thread rule: any but the event loop's."""
+        pair, loop = self._pair, self._loop
+        if pair is None or loop is None or pair.grpc_address is None:
+            return None
+        renewal = asyncio.run_coroutine_threadsafe(pair.renew(), loop)
+        try:
+            return renewal.result(_SETTLED_WITHIN_S)
+        except (TimeoutError, CancelledError):  # the broker is being stopped
+            renewal.cancel()
+            return None
+
     @property
     def store_config(self) -> MessageStoreConfig:
         """The settings of the store."""
@@ -169,6 +195,7 @@ class RestartableBroker:
         others = without_effect(entries)
         extras = Extras(given=frozenset(self._given), others=others, clock=self.clock, fs=self._fs)
         pair = Standalone(self.store_path, config, namesrv, extras)
+        self._loop = asyncio.get_running_loop()
         await pair.start()
         self._pair = pair
         if self._has_console and self._console is None:

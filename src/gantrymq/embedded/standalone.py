@@ -147,6 +147,10 @@ class Standalone:
             await self.shutdown()
             raise
 
+    async def renew(self) -> int | None:
+        """Renew the messages in work of gRPC's push consumers. Returns what GrpcServer.renew returns."""
+        return None if self._front is None else await self._front.renew()
+
     async def shutdown(self) -> None:
         """Stop gRPC, the broker, which unregisters, then the name server. A second call has no effect."""
         if self._front is not None:

@@ -143,6 +143,15 @@ class GrpcServer:
             ("grpc.max_connection_idle_ms", config.idle_connection_ms),
         ]
 
+    async def renew(self) -> int | None:
+        """Hide the messages in work again that become visible soon, before the clock is moved.
+
+        Returns how far it may be moved until the next ones are due, in ms; None if there are none.
+        """
+        self._renewals.renew()
+        await self._renewals.drain()
+        return self._renewals.next_ms()
+
     async def close(self) -> None:
         """End all calls and streams, and let unsettled messages of clients become visible. Idempotent."""
         server, self._server = self._server, None

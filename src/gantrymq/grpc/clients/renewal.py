@@ -96,6 +96,17 @@ class Renewals:
                     renewed.is_busy = True
                     self._start(self._renew(client, key, renewed))
 
+    def next_ms(self) -> int | None:
+        """The time until a message has to be hidden again, in ms of the clock; None if none is renewed.
+
+        It is at least the period of :meth:`renew`, even if a message is due because its renewal has failed.
+        """
+        visible_ms = [one.handle.receipt.visible_time_ms for kept in self._messages.values() for one in kept.values()]
+        if not visible_ms:
+            return None
+        due_ms = min(visible_ms) - self._config.renew_ahead_ms
+        return max(due_ms - self._clock.now_ms(), self._config.renew_period_ms)
+
     async def drain(self) -> None:
         """Wait for what is under way."""
         while self._tasks:
