@@ -171,8 +171,16 @@ def _print(
         *account.lines(path, _SHOWN),
         ("took", span_text(total_ms)),
         *(("", f"{name} {span_text(took_ms)}") for name, took_ms in steps_ms.items()),
+        *([("next", _next_step(path, account))] if dry_run else []),
     ]
     print_pairs(f"{path}: {'what a recovery would do' if dry_run else 'recovered and closed'}", pairs)
+
+
+def _next_step(path: Path, account: LossAccount) -> str:
+    """What follows a dry run: the recovery, or after damage in the log the command that compares it with a salvage."""
+    if not account.is_empty:
+        return f"gantrymq store verify {path} says what store salvage keeps of what is cut here"
+    return f"gantrymq store recover {path} does this, and so does a start of the broker"
 
 
 def _stop(report: RecoveryReport) -> str:

@@ -131,4 +131,5 @@ def _print(store: Path, out: Path, report: SalvageReport) -> None:
     pairs += [
         ("", f"{name} cannot be used (`verify` shows why) and was not copied") for name in report.broken_config_files
     ]
+    pairs.append(("next", f"gantrymq store verify {out}, then start the broker on {out}"))
     print_pairs(f"{out}: salvaged from {store}", pairs)

@@ -42,8 +42,8 @@ def verify(
     Every record's CRC is checked; queues and index are compared with the log.
     The command takes no lock and writes nothing, so a broker may be running.
     What a recovery repairs by itself is a note. The exit code is 1 if
-    something is damaged. The last lines then have the command that helps, and
-    what it would cost (which reads the log once more).
+    something is damaged. The last lines have the command that helps, and what
+    it would cost a damaged store (which reads the log once more).
 
     Examples of use:
 
@@ -147,9 +147,9 @@ def _print_text(
     _print_groups(groups)
     summary = found.summary
     pairs = total_pairs(summary, took_ms)
-    if summary.findings:
-        steps = next_steps(path, groups.damaged, wanted() if wanted is not None else None)
-        pairs += [("next" if number == 0 else "", text) for number, text in enumerate(steps)]
+    outlook = wanted() if wanted is not None and summary.findings else None
+    steps = next_steps(path, summary, groups.damaged, outlook)
+    pairs += [("next" if number == 0 else "", text) for number, text in enumerate(steps)]
     print_pairs(f"{path}: {verdict(summary)}", pairs)
 
 

@@ -116,11 +116,16 @@ _LOG = ("commitlog",)
 _QUEUES = ("consumequeue", "consumequeue_ext", "index")
 
 
-def next_steps(path: Path, damaged: Collection[tuple[Kind, Path]], outlook: Outlook | None) -> list[str]:
-    """The command that helps, and what others would cost; empty if there is none.
+def next_steps(
+    path: Path, summary: VerifySummary, damaged: Collection[tuple[Kind, Path]], outlook: Outlook | None
+) -> list[str]:
+    """The command that helps, and what others would cost; empty for a closed store without damage.
 
     ``damaged`` has the kind and the file of each finding.
     """
+    if not summary.findings:
+        recovers = f"gantrymq store recover {path} recovers it, as a start of the broker does"
+        return [] if summary.last_exit_ok else [f"{recovers}; nothing to do while a broker has it open"]
     is_log = any(kind.value.startswith(_OF_LOG) or _is_file_of(_LOG, kind, file) for kind, file in damaged)
     is_queues = any(kind.value.startswith(_OF_QUEUES) or _is_file_of(_QUEUES, kind, file) for kind, file in damaged)
     if is_log or (outlook is not None and outlook.lost):

@@ -55,8 +55,8 @@ class VerifyPages:
         job = self._slot.view
         result = job.result if job is not None else None
         steps = []
-        if result is not None and job is not None and not job.is_running and result.summary.findings:
-            steps = next_steps(self._store.path, result.groups.damaged, result.outlook)
+        if result is not None and job is not None and not job.is_running:
+            steps = next_steps(self._store.path, result.summary, result.groups.damaged, result.outlook)
         return view.page(
             template,
             job=job,
