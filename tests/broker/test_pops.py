@@ -26,6 +26,7 @@ from gantrymq.format.pop_checkpoint import (
     decode_pop_checkpoint,
     encode_pop_checkpoint,
 )
+from gantrymq.format.record import MAX_PROPERTIES_LENGTH
 from gantrymq.fs.killable import KillableFileSystem
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.java import INT_MAX
@@ -43,6 +44,7 @@ from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 from gantrymq.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody, encode_bits
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
+from gantrymq.remoting.headers.offset import ResetOffsetRequestHeader
 from gantrymq.remoting.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
@@ -784,7 +786,9 @@ WRONG: list[tuple[dict[str, Any], int]] = [
     ({"topic": "X"}, ResponseCode.TOPIC_NOT_EXIST),
     ({"queue_id": 4}, ResponseCode.INVALID_PARAMETER),
     ({"consumer_group": "a b"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
-    ({"exp": "|"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+    ({"exp": "||"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+    ({"exp": "|"}, ResponseCode.POLLING_TIMEOUT),  # one tag, as in RocketMQ
+    ({"max_msg_nums": -1}, ResponseCode.INVALID_PARAMETER),
     ({"exp": "a", "exp_type": "JS"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
     ({"poll_time": -(1 << 63), "born_time": NOW_MS}, ResponseCode.POLLING_TIMEOUT),
 ]
@@ -795,7 +799,7 @@ async def test_wrong_pops_are_refused(pops: Pops) -> None:
     for change, code in WRONG:
         answer = await pops.ask_pop(**change)
         assert answer.code == code, (change, answer.remark)
-    assert bodies(await pops.pop(max_msg_nums=-5, queue_id=-7)) == [b"a"]
+    assert bodies(await pops.pop(queue_id=-7, consumer_group="H")) == [b"a"]
 
 
 async def test_wrong_batches_are_refused(pops: Pops) -> None:
@@ -1030,7 +1034,7 @@ async def test_a_wait_does_not_end_later_because_of_the_client_s_clock(
     assert await pops.pop()
     asked = kind(
         consumer_group="G", topic="T", queue_id=-1, poll_time=2_000, born_time=NOW_MS + 3_600_000,
-        **({"invisible_time": INVISIBLE_MS} if kind is PopMessageRequestHeader else {}),
+        **({"invisible_time": INVISIBLE_MS, "max_msg_nums": 1} if kind is PopMessageRequestHeader else {}),
     )  # fmt: skip
     waiting, service = asyncio.create_task(pops.case.ask(asked)), pops.case.server.pop.waiting
     while not len(service.pops) + len(service.notifications):
@@ -1173,3 +1177,88 @@ async def test_a_popped_message_that_the_log_no_longer_has_is_not_on_its_way(pop
     assert pop.inflight.count(PoppedQueue("T", "G", 0)) == 1
     assert await pop.revive._revive_message(gone, 7)
     assert pop.inflight.count(PoppedQueue("T", "G", 0)) == 0
+
+
+# Where a group continues
+
+
+async def test_a_pop_of_no_messages_gets_none(pops: Pops) -> None:
+    await pops.send(b"a")
+    answer = await asyncio.wait_for(pops.ask_pop(max_msg_nums=0, poll_time=20_000, born_time=NOW_MS), 30)
+    assert (answer.code, answer.read(PopMessageResponseHeader).rest_num) == (ResponseCode.POLLING_TIMEOUT, 1)
+    assert bodies(await pops.pop()) == [b"a"]
+
+
+async def test_a_group_that_begins_at_the_end_gets_what_comes_into_an_empty_queue(start: StartPops) -> None:
+    """The group has no member while the messages arrive."""
+    pops = await start(init_pop_offset_by_check_msg_in_mem=False)
+    await pops.send(b"x", queue_id=1)
+    assert await pops.pop(init_mode=1, queue_id=0) == []
+    await pops.send(b"a", b"b", b"c")
+    assert bodies(await pops.pop(init_mode=1, queue_id=0)) == [b"a", b"b", b"c"]
+
+
+async def test_an_offset_that_was_set_forwards_is_not_undone_by_pops(pops: Pops) -> None:
+    await pops.send(*(b"%d" % one for one in range(6)))
+    await pops.pop(max_msg_nums=2)
+    pops.case.server.offsets.commit("G", "T", 0, 4)
+    await pops.commit()
+    assert pops.committed() == 4
+    assert bodies(await pops.pop()) == [b"4", b"5"]
+
+
+async def test_a_reset_makes_room_and_is_noticed_by_a_waiting_pop(start: StartPops) -> None:
+    pops = await start(enable_pop_message_threshold=True, pop_inflight_message_threshold=1)
+    await pops.send(b"a", b"b")
+    assert len(await pops.pop()) == 2
+    waiting = asyncio.ensure_future(pops.ask_pop(poll_time=100_000, born_time=NOW_MS))
+    while not len(pops.case.server.pop_waiting.pops):
+        await asyncio.sleep(0.005)
+    header = ResetOffsetRequestHeader(topic="T", group="G", timestamp=0, is_force=True, queue_id=0, offset=0)
+    assert (await pops.case.ask(header)).code == ResponseCode.SUCCESS
+    assert bodies(handles_of(await asyncio.wait_for(waiting, 30))) == [b"a", b"b"]
+
+
+async def test_room_that_is_made_before_the_pop_waits_is_used(
+    start: StartPops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pop walks through its queues in slices, so an acknowledgement may come after it has passed a queue."""
+    pops = await start(enable_pop_message_threshold=True, pop_inflight_message_threshold=0)
+    await pops.send(b"a", b"b")
+    await pops.pop(max_msg_nums=1)
+    server, queue = pops.case.server, PoppedQueue("T", "G", 0)
+    count = server.pop.inflight.count
+
+    def count_then_settle(of: PoppedQueue) -> int:
+        counted = count(of)
+        if counted:
+            server.pop.inflight.settle(queue, NOW_MS)
+            server.pop_waiting.look("T", "G", 0)
+        return counted
+
+    monkeypatch.setattr(server.pop.inflight, "count", count_then_settle)
+    answer = await asyncio.wait_for(pops.ask_pop(poll_time=100_000, born_time=NOW_MS), 30)
+    assert bodies(handles_of(answer)) == [b"b"]
+
+
+async def test_an_ordered_acknowledgement_after_a_kill_skips_no_message(start: StartPops) -> None:
+    """The kill takes consumerOrderInfo.json's last change. The consumer still works on the first two messages."""
+    disk = KillableFileSystem(RealFileSystem())
+    pops = await start(fs=disk, flush_consumer_offset_interval_ms=1 << 30)
+    await pops.send(b"a", b"b", b"c")
+    found = await pops.pop(order=True)
+    disk.kill()
+    await pops.case.server.abandon()
+    pops = await start(clock=pops.clock)
+    assert (await pops.ack(*found[2])).code == ResponseCode.SUCCESS
+    assert bodies(await pops.pop(order=True)) == [b"a", b"b", b"c"]
+
+
+async def test_a_message_with_full_properties_comes_back(pops: Pops) -> None:
+    """There is no room in it for the time of its first pop and the group."""
+    await pops.send(b"a")
+    await pops.case.server.store.put_async(Message("T", b"b", properties={"x": "y" * (MAX_PROPERTIES_LENGTH - 3)}))
+    await pops.caught_up()
+    assert bodies(await pops.pop()) == [b"a", b"b"]
+    await pops.revived()
+    assert sorted(bodies(await pops.pop())) == [b"a", b"b"]

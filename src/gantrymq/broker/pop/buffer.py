@@ -279,7 +279,8 @@ class PopBuffer:
         pops, offset = self._queues.get(queue), -1
         while pops and 0 <= pops[0].log_end <= flushed and not self._is_merging(pops[0]):
             offset = pops.popleft().next_offset
-        if offset >= 0:
+        # An operator may have moved the group forwards since.
+        if offset > self._offsets.query(queue.group, queue.topic, queue.queue_id):
             self._offsets.commit(queue.group, queue.topic, queue.queue_id, offset)
         if not pops:
             self._queues.pop(queue, None)

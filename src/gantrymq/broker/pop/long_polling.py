@@ -227,6 +227,16 @@ class PopLongPolling:
                 return True
         return False
 
+    def look(self, key: PollKey) -> None:
+        """Let one request look at a queue that may have a message for it: one that waits for any queue or for this one,
+        or one that is about to wait.
+        """
+        watched = self._watched.get(key.watch)
+        if watched is not None:
+            watched.arrivals += 1
+        if not self.notify(key._replace(queue_id=ALL_QUEUES)):
+            self.notify(key)
+
     def answer_all(self, topic: str) -> None:
         """Let every request for a topic that was deleted look again."""
         requests = [one for key, waiting in self._waiting.items() if key.topic == topic for one in waiting]

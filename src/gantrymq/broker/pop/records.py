@@ -20,6 +20,8 @@ from gantrymq.format.pop_checkpoint import (
     encode_pop_ack,
     encode_pop_checkpoint,
 )
+from gantrymq.format.properties import encode_properties
+from gantrymq.format.record import MAX_PROPERTIES_LENGTH
 from gantrymq.model.flags import HOSTS_V6
 from gantrymq.model.host import Host
 from gantrymq.model.java import INT_MAX
@@ -98,6 +100,8 @@ def retried_message(stored: StoredMessage, point: PopCheckpoint, topic: str, que
     if stored.reconsume_times == 0 or PROPERTY_FIRST_POP_TIME not in properties:
         properties[PROPERTY_FIRST_POP_TIME] = str(point.key.pop_time_ms)
     properties[PROPERTY_ORIGIN_GROUP] = point.key.group
+    if len(encode_properties(properties)) > MAX_PROPERTIES_LENGTH:  # the message is worth more than what is added
+        properties = dict(stored.properties)
     return Message(
         topic,
         stored.body,

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 
 from gantrymq.broker.appends.put_queue import PutQueue
 from gantrymq.broker.metrics.meter import BrokerMeter
-from gantrymq.broker.pop.buffer import SCAN_MS, PopBuffer
+from gantrymq.broker.pop.buffer import SCAN_MS, PopBuffer, PoppedQueue
 from gantrymq.broker.pop.checks import PopChecks
 from gantrymq.broker.pop.inflight import InflightMessages
-from gantrymq.broker.pop.long_polling import ALL_QUEUES, EXPIRE_MS, PollKey, PopLongPolling
+from gantrymq.broker.pop.long_polling import EXPIRE_MS, PollKey, PopLongPolling
 from gantrymq.broker.pop.order_locks import OrderLocks
 from gantrymq.broker.pop.revive import TICK_MS, PopReviveService
 from gantrymq.broker.pop.revive_log import ReviveLog
@@ -78,8 +78,7 @@ class PopWaiting:
     def look(self, topic: str, group: str, queue_id: int) -> None:
         """Let one pop and one notification look at a queue that may have a message for them."""
         for polling in (self.pops, self.notifications):
-            if not polling.notify(PollKey(topic, group, ALL_QUEUES)):
-                polling.notify(PollKey(topic, group, queue_id))
+            polling.look(PollKey(topic, group, queue_id))
 
 
 class PopService:
@@ -128,6 +127,11 @@ class PopService:
         if topic:
             self.waiting.pops.answer_all(topic)
             self.waiting.notifications.answer_all(topic)
+
+    def reset(self, topic: str, group: str, queue_id: int) -> None:
+        """Let a waiting pop look at a queue whose offset was reset. Its popped messages do not count any more."""
+        self.inflight.clear(PoppedQueue(topic, group, queue_id))
+        self.waiting.look(topic, group, queue_id)
 
     def _clean_orders(self) -> None:
         def read_queues(name: str) -> int | None:

@@ -205,6 +205,10 @@ class AckMessageProcessor:
         if offset >= (high := self._store.max_offset_in_queue(topic, queue_id)):
             # Without an ordered pop the group's offset would become offset + 1, and the next message would be skipped.
             return f"offset is illegal, key:{topic}@{group}@{queue_id}, commit:{offset}, store:{high}"
+        if offset > old and self._orders.get(topic, group, queue_id) is None:
+            # A kill took the table's last changes. Messages in front of this one may still be in work, so nothing is
+            # committed: they and this one are delivered again.
+            return None
         reached = self._orders.commit_and_next(topic, group, queue_id, offset, key.pop_time_ms)
         if reached == ILLEGAL:
             return f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{old}, commit:{offset}, next:{reached}"

@@ -5,6 +5,8 @@ Source: AdminBrokerProcessor, Broker2Client.resetOffset.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gantrymq.broker import names
 from gantrymq.broker.answers import LongAnswers, encode_in_slices
 from gantrymq.broker.sessions.consumers import ConsumerManager
@@ -41,7 +43,10 @@ _V3_0_7_SNAPSHOT = 28
 
 
 class OffsetAdminProcessor:
-    """Administrative requests about committed offsets."""
+    """Administrative requests about committed offsets.
+
+    ``pops_reset(topic, group, queue)`` is called for each queue with a reset offset.
+    """
 
     def __init__(
         self,
@@ -52,9 +57,11 @@ class OffsetAdminProcessor:
         consumers: ConsumerManager,
         offsets: ConsumerOffsetManager,
         kept: ConfigPersistence,
+        pops_reset: Callable[[str, str, int], None],
     ) -> None:
         self._config, self._store, self._topics, self._kept = config, store, topics, kept
         self._groups, self._consumers, self._offsets = groups, consumers, offsets
+        self._pops_reset = pops_reset
         self._long = LongAnswers()
 
     # Reset
@@ -102,6 +109,7 @@ class OffsetAdminProcessor:
         broker_name, table = self._config.broker.broker_name, dict[str, int]()
         async for one, offset in in_slices(to.items()):
             self._offsets.assign_reset(group, topic, one, offset)
+            self._pops_reset(topic, group, one)
             table[queue_key(MessageQueue(topic, broker_name, one))] = offset
         _log_reset(asked, len(to))
         return request.response(ResponseCode.SUCCESS, body=await encode_in_slices(ResetOffsetBody(offset_table=table)))

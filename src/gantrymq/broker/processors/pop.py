@@ -219,6 +219,9 @@ class PopMessageProcessor:
             remark = f"the broker[{broker_ip1}] pop message is timeout too much"
             raise PopRefusal(ResponseCode.POLLING_TIMEOUT, remark)
         checks.require_readable("pop")
+        if asked.max_msg_nums < 0:
+            remark = f"the broker[{broker_ip1}] pop message's num is negative: {asked.max_msg_nums}"
+            raise PopRefusal(ResponseCode.INVALID_PARAMETER, remark)
         if asked.max_msg_nums > MOST_MESSAGES:
             remark = f"the broker[{broker_ip1}] pop message's num is greater than {MOST_MESSAGES}"
             raise PopRefusal(ResponseCode.INVALID_PARAMETER, remark)
@@ -311,7 +314,7 @@ class PopMessageProcessor:
             if self._orders.check_block(asked.attempt_id, *queue, asked.invisible_time):
                 return  # the next pop is woken when the queue is free
             self._inflight.clear(queue)
-        if run.count >= max(asked.max_msg_nums, 1) or run.size_bytes >= broker.max_transfer_bytes_in_memory:
+        if run.count >= asked.max_msg_nums or run.size_bytes >= broker.max_transfer_bytes_in_memory:
             run.rest += max(end - offset, 0)
             return
         found = self._pull(run, queue, offset)
@@ -328,7 +331,7 @@ class PopMessageProcessor:
         run.rest += max(found.max_offset - found.next_begin_offset, 0)
 
     def _pull(self, run: _Run, queue: PoppedQueue, offset: int) -> PulledMessages:
-        broker, wanted = self._config.broker, max(run.asked.max_msg_nums, 1) - run.count
+        broker, wanted = self._config.broker, run.asked.max_msg_nums - run.count
         return self._puller.pull(
             queue.topic,
             queue.queue_id,
@@ -411,7 +414,8 @@ class PopMessageProcessor:
         offset = self._offsets.query(group, topic, queue_id)
         if offset < 0:
             offset = self._first_offset(queue, init_mode)
-            if self._store.max_offset_in_queue(topic, queue_id):
+            # An empty queue counts too: otherwise a group that begins at the end would skip what comes into it.
+            if init_mode != _MIN or self._store.max_offset_in_queue(topic, queue_id):
                 self._offsets.commit(group, topic, queue_id, offset)
         return max(offset, self._buffer.next_offset(queue))
 
@@ -468,7 +472,7 @@ class PopMessageProcessor:
         answer = partial(self._begin, channel, request, asked, run.recheck, run.deadline_ms)
         resume = partial(answer_waiting, channel, request, run.recheck, answer)
         polling = Polling.TIMEOUT
-        if asked.poll_time > 0 and not channel.is_closed:
+        if asked.poll_time > 0 and asked.max_msg_nums and not channel.is_closed:
             request.drop_content()
             request.is_suspended = True
             give_up = partial(_send_nothing, channel, request, self._header(run), Polling.FULL)

@@ -234,7 +234,14 @@ def _groups(context: BrokerContext) -> dict[int, Route]:
         context.clock,
     )
     offsets = OffsetAdminProcessor(
-        context.config, context.store, context.topics, context.groups, context.consumers, context.offsets, context.kept
+        context.config,
+        context.store,
+        context.topics,
+        context.groups,
+        context.consumers,
+        context.offsets,
+        context.kept,
+        context.pop.reset,
     )
     return {
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Route(groups.update, ADMINISTRATORS),

@@ -46,7 +46,7 @@ def build_subscription(topic: str, text: str | None, expression_type: str | None
     found = SubscriptionData(topic=topic, sub_string=text or SUB_ALL, sub_version=version)
     if not text or text == SUB_ALL:
         return found
-    if not text.replace("|", ""):
+    if not text.replace("||", ""):
         raise SubscriptionError("subString split error")
     found.tags_set = [tag.strip() for tag in text.split("||") if tag.strip()]
     found.code_set = [tag_code(tag) for tag in found.tags_set]
