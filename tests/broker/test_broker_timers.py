@@ -15,7 +15,11 @@ from gantrymq.model import fastjson
 from gantrymq.remoting.bodies.topic import KVTable
 from gantrymq.remoting.body import decode_body
 from gantrymq.remoting.codes import RequestCode, ResponseCode
-from gantrymq.remoting.headers.send import RecallMessageRequestHeader, SendMessageResponseHeader
+from gantrymq.remoting.headers.send import (
+    ConsumerSendMsgBackRequestHeader,
+    RecallMessageRequestHeader,
+    SendMessageResponseHeader,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -48,7 +52,26 @@ async def test_a_timer_message_is_delivered_when_the_clock_says_so(start_broker:
     found = messages_of((await broker.pull()).body)
     assert found[0].properties["TAGS"] == "paid"
     assert found[0].properties["TIMER_DEQUEUE_MS"] == str(NOON_MS + 3_600_000)
-    assert {"REAL_TOPIC", "REAL_QID"}.isdisjoint(found[0].properties)
+    assert (found[0].properties["REAL_TOPIC"], found[0].properties["REAL_QID"]) == ("T", "0")
+
+
+async def test_properties_that_leave_no_room_for_a_delivery_are_refused(broker: BrokerCase) -> None:
+    refused = await broker.send(properties={"TIMER_DELAY_SEC": "9", "x": "y" * 32_550})
+    assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+    assert broker.server.store.max_offset_in_queue("rmq_sys_wheel_timer", 0) == 0
+
+
+async def test_a_message_that_is_sent_back_waits_for_its_delay_level_only(broker: BrokerCase) -> None:
+    sent = await broker.send(properties={"TIMER_DELIVER_MS": "1", "ORIGIN_MESSAGE_ID": " "})
+    msg_id = sent.read(SendMessageResponseHeader).msg_id
+    await broker.dispatched(1)
+    await broker.heart_beat()
+    back = ConsumerSendMsgBackRequestHeader(offset=int(msg_id[-16:], 16), group="G", delay_level=18)
+    assert (await broker.ask(back)).code == ResponseCode.SUCCESS
+    await broker.dispatched(1, "SCHEDULE_TOPIC_XXXX", 17)
+    (waiting,) = broker.server.store.get("SCHEDULE_TOPIC_XXXX", 17, 0).messages
+    assert "TIMER_DELIVER_MS" not in waiting.properties
+    assert waiting.properties["ORIGIN_MESSAGE_ID"] == msg_id
 
 
 async def test_a_delay_level_comes_first(broker: BrokerCase) -> None:

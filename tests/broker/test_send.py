@@ -107,6 +107,11 @@ async def pull_all(broker: BrokerCase, count: int, **fields: int) -> bytes:
         ({"body": b"", "topic": "%RETRY%TOOLS_CONSUMER"}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
         ({"properties": PLAIN | {"INNER_NUM": "3"}}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
         ({"properties": PLAIN, "sys_flag": 0x80}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
+        (
+            {"body": BATCH, "batch": True, "properties": {"TIMER_DELAY_SEC": "9"}},
+            ResponseCode.MESSAGE_ILLEGAL,
+            "the message is illegal",
+        ),
         ({"body": BATCH, "batch": True, "sys_flag": 0x80}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
         ({"body": BATCH, "batch": True, "sys_flag": 0x4}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
         ({"body": BATCH, "batch": True, "sys_flag": 0x8}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),

@@ -230,6 +230,12 @@ async def test_what_names_no_half_message_is_refused(
     assert await tx.stored("T", 1) == []
 
 
+async def test_an_end_without_a_message_id_is_carried_out(tx: Transactions) -> None:
+    half = await tx.prepare()
+    assert (await tx.end(half, TRANSACTION_COMMIT, msg_id=None)).code == ResponseCode.SUCCESS
+    assert [one.body for one in await tx.stored("T", 1)] == [b"body"]
+
+
 async def test_a_message_of_a_topic_is_no_half_message(tx: Transactions) -> None:
     plain = await tx.case.send("T", properties={"PGROUP": "P", "REAL_TOPIC": "T", "REAL_QID": "0"})
     refused = await tx.end(plain.read(SendMessageResponseHeader), TRANSACTION_COMMIT)

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from gantrymq.format.properties import CRC_PROPERTY_SIZE
+from gantrymq.format.record import MAX_PROPERTIES_LENGTH
 from gantrymq.format.timer import SLOTS, WHEEL_SIZE, decode_timer_checkpoint
 from gantrymq.fs.reads import data_end
 from gantrymq.model.flags import is_consumable
@@ -47,7 +49,26 @@ def test_a_delivered_message_has_the_fields_of_the_one_sent() -> None:
         "TIMER_OUT_MS": str(NOON_MS),
         "TIMER_ENQUEUE_MS": str(NOON_MS),
         "TIMER_DEQUEUE_MS": str(NOON_MS + SECOND_MS),
+        "REAL_TOPIC": "orders",
+        "REAL_QID": "0",
     }
+    case.close()
+
+
+def test_a_message_that_is_accepted_can_be_delivered() -> None:
+    """The longest properties that may wait, and one byte more, which would never be delivered."""
+    case = TimerCase()
+    due_ms = NOON_MS + 3 * SECOND_MS
+    fixed = len("REAL_TOPIC_orders_REAL_QID_0_") + sum(
+        len(f"{name}_{due_ms}_") for name in ("TIMER_OUT_MS", "TIMER_DELIVER_MS")
+    )
+    added = sum(map(len, ("TIMER_ENQUEUE_MS__", "TIMER_DEQUEUE_MS__", "TIMER_ROLL_TIMES__"))) + 19 + 19 + 10
+    longest = MAX_PROPERTIES_LENGTH - CRC_PROPERTY_SIZE - fixed - added - len("x__")
+    case.send(b"whole", deliver_ms=due_ms, x="y" * longest)
+    case.send(deliver_ms=due_ms, x="y" * (longest + 1), status="PROPERTIES_SIZE_EXCEEDED")
+    case.step()
+    case.wait(4 * SECOND_MS)
+    assert case.bodies() == [b"whole"]
     case.close()
 
 

@@ -413,6 +413,7 @@ class SendMessageProcessor:
         sent.transaction_id = batch_properties.get(PROPERTY_UNIQ_KEY)
         if (
             delay_level(batch_properties) > 0
+            or any(name in batch_properties for name in TIMER_PROPERTIES)
             # CommitLog.asyncPutMessages rejects transactions of every kind in a batch.
             or header.sys_flag & TRANSACTION_MASK
             or is_illegal(raw, batch_properties, header.sys_flag)

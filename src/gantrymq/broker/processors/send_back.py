@@ -24,6 +24,7 @@ from gantrymq.model.message import (
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_RETRY_TOPIC,
     PROPERTY_WAIT,
+    TIMER_PROPERTIES,
     Message,
     StoredMessage,
 )
@@ -119,7 +120,11 @@ class ConsumerSendMsgBackProcessor:
     def _again(self, message: StoredMessage, topic: str, queue_id: int, delay_level: int) -> Message:
         properties = dict(message.properties)
         properties.setdefault(PROPERTY_RETRY_TOPIC, message.topic)
-        properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.msg_id)
+        if not properties.get(PROPERTY_ORIGIN_MESSAGE_ID, "").strip():
+            properties[PROPERTY_ORIGIN_MESSAGE_ID] = message.msg_id
+        if delay_level > 0:  # checkIfTimerMessage removes the due time that the message was sent with
+            for name in TIMER_PROPERTIES:
+                properties.pop(name, None)
         properties[PROPERTY_DELAY] = str(delay_level)
         properties[PROPERTY_WAIT] = "false"
         return Message(

@@ -33,7 +33,7 @@ class EndTransactionRequestHeader(RpcHeader, kw_only=True):
     commit_log_offset: Long
     commit_or_rollback: Int
     from_transaction_check: bool = False
-    msg_id: str
+    msg_id: str | None = None
     transaction_id: str | None = None
 
 

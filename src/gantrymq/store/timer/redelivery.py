@@ -115,9 +115,9 @@ def _from_record(
     properties = bytes(buffer[properties_at : properties_at + layout.properties_length])
     if any(name in properties for name in _UNUSUAL):
         return None
-    due, rest = _cut(properties, _OUT_MS, keep=True)
-    topic, rest = _cut(rest, _REAL_TOPIC)
-    queue_id, rest = _cut(rest, _REAL_QID)
+    if not properties.endswith(b"\x02"):
+        properties += b"\x02"
+    due, topic, queue_id = (_value(properties, name) for name in (_OUT_MS, _REAL_TOPIC, _REAL_QID))
     if not (due.isdigit() and queue_id.isdigit() and max(len(due), len(queue_id)) <= _MOST_DIGITS):
         return None
     name, number = _topic(topic), int(queue_id)
@@ -125,25 +125,19 @@ def _from_record(
     _, _, body_crc, _, flag, _, phy_offset, sys_flag, born_ms, born_host, _, store_host, reconsumed, _, _ = fields
     if phy_offset != offset or not topic_bytes(name) or number > INT_MAX or not flags.is_consumable(sys_flag):
         return None
-    rest += b"TIMER_ENQUEUE_MS\x01%d\x02TIMER_DEQUEUE_MS\x01%d\x02" % (enqueue_ms, now_ms)
+    properties += b"TIMER_ENQUEUE_MS\x01%d\x02TIMER_DEQUEUE_MS\x01%d\x02" % (enqueue_ms, now_ms)
     body_at = position + layout.body_at
     body = bytes(buffer[body_at : body_at + layout.body_length])
     front = body_crc, flag, sys_flag, born_ms, reconsumed, born_host, store_host
-    return Redelivery(name, number, int(due), front, body, rest)
+    return Redelivery(name, number, int(due), front, body, properties)
 
 
-def _cut(properties: bytes, name: bytes, *, keep: bool = False) -> tuple[bytes, bytes]:
-    """The value of a property, and the properties without it, each ended by a separator; empty if it is not there."""
+def _value(properties: bytes, name: bytes) -> bytes:
+    """The value of a property; empty if it is not there. Each property ends with a separator."""
     at = 0 if properties.startswith(name) else properties.find(b"\x02" + name) + 1
     if at == 0 and not properties.startswith(name):
-        return b"", properties
-    end = properties.find(b"\x02", at)
-    if end < 0:
-        properties, end = properties + b"\x02", len(properties)
-    value = properties[at + len(name) : end]
-    if properties.endswith(b"\x02"):
-        return value, properties if keep else properties[:at] + properties[end + 1 :]
-    return value, properties + b"\x02" if keep else properties[:at] + properties[end + 1 :] + b"\x02"
+        return b""
+    return properties[at + len(name) : properties.index(b"\x02", at)]
 
 
 _topic = lru_cache(maxsize=1024)(decode_utf8)

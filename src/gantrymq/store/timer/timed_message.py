@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gantrymq.config.settings import MessageStoreConfig
+from gantrymq.format.properties import CRC_PROPERTY_SIZE, encode_properties
+from gantrymq.format.record import MAX_PROPERTIES_LENGTH
 from gantrymq.model.java import INT_MAX, LONG_MAX, parse_number
 from gantrymq.model.message import (
     PROPERTY_REAL_QUEUE_ID,
@@ -34,6 +36,15 @@ from gantrymq.model.message import (
 )
 from gantrymq.model.status import PutMessageStatus
 
+# The bytes that deliveries and rolls add to the properties of a waiting message.
+_RESERVED_BYTES = CRC_PROPERTY_SIZE + sum(
+    len(name) + len(str(most)) + 2
+    for name, most in (
+        (PROPERTY_TIMER_ENQUEUE_MS, LONG_MAX),
+        (PROPERTY_TIMER_DEQUEUE_MS, LONG_MAX),
+        (PROPERTY_TIMER_ROLL_TIMES, INT_MAX),
+    )
+)
 NEVER_ENQUEUED_MS = LONG_MAX  # TIMER_ENQUEUE_MS of a message that was due when it was read from the timer topic
 
 
@@ -51,7 +62,9 @@ def set_timer(
 ) -> PutMessageStatus:
     """Turn a message with a due time in the future into one of the timer topic. PUT_OK unless it is rejected.
 
-    ``is_rejected(slot_ms)`` is flow control. A message that is already due is not changed. (transformTimerMessage)
+    ``is_rejected(slot_ms)`` is flow control. A message that is already due is not changed. One whose properties leave
+    no room for those of its delivery is rejected; RocketMQ acknowledges it and never delivers it.
+    (transformTimerMessage)
     """
     properties = message.properties
     try:
@@ -68,6 +81,8 @@ def set_timer(
         return PutMessageStatus.WHEEL_TIMER_FLOW_CONTROL
     properties[PROPERTY_TIMER_OUT_MS] = str(slot_ms)
     properties[PROPERTY_REAL_TOPIC], properties[PROPERTY_REAL_QUEUE_ID] = message.topic, str(message.queue_id)
+    if len(encode_properties(properties)) + _RESERVED_BYTES > MAX_PROPERTIES_LENGTH:
+        return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED  # it could wait, but its delivery could not be stored
     message.topic, message.queue_id = TIMER_TOPIC, 0
     return PutMessageStatus.PUT_OK
 
@@ -111,7 +126,8 @@ def key_of(properties: Mapping[str, str], *, with_topic: bool) -> str | None:
 def to_deliver(message: StoredMessage, enqueue_ms: int, now_ms: int, *, rolls: bool) -> Message | None:
     """The message to store when the slot of a timer record is due; None if the record does not name its topic.
 
-    Its topic is the real one, or with ``rolls`` the timer topic again. (convert, convertMessage)
+    Its topic is the real one, or with ``rolls`` the timer topic again. REAL_TOPIC and REAL_QID stay, as in RocketMQ:
+    convertMessage removes them after it has encoded the properties. (convert, convertMessage)
     """
     properties = dict(message.properties)
     topic, queue_id = properties[PROPERTY_REAL_TOPIC], _number(properties.get(PROPERTY_REAL_QUEUE_ID, ""))
@@ -121,8 +137,6 @@ def to_deliver(message: StoredMessage, enqueue_ms: int, now_ms: int, *, rolls: b
     if rolls:
         properties[PROPERTY_TIMER_ROLL_TIMES] = str(max(_number(properties.get(PROPERTY_TIMER_ROLL_TIMES, "0")), 0) + 1)
         topic, queue_id = TIMER_TOPIC, 0
-    else:
-        del properties[PROPERTY_REAL_TOPIC], properties[PROPERTY_REAL_QUEUE_ID]
     return message_for_queue(message, topic, queue_id, properties)
 
 
