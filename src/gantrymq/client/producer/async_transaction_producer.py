@@ -225,6 +225,7 @@ class _CheckAnswers:
         state: LocalTransactionState,
         remark: str | None,
     ) -> None:
+        msg_id = message.properties.get(PROPERTY_UNIQ_KEY) or message.offset_msg_id
         header = EndTransactionRequestHeader(
             topic=asked.topic,
             producer_group=self._group,
@@ -232,14 +233,14 @@ class _CheckAnswers:
             commit_log_offset=asked.commit_log_offset,
             commit_or_rollback=_DECISIONS[state],
             from_transaction_check=True,
-            msg_id=message.properties.get(PROPERTY_UNIQ_KEY) or message.offset_msg_id,
+            msg_id=msg_id,
             transaction_id=asked.transaction_id,
             bname=asked.bname,
         )
         request = RemotingCommand.request(header)
         request.remark = remark
         if self._hooks is not None:
-            ids = header.msg_id, asked.transaction_id or ""
+            ids = msg_id, asked.transaction_id or ""
             self._hooks.ended_transaction(message, channel.address, ids, state, is_from_check=True)
         if self._client is not None:
             try:
