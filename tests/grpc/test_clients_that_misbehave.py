@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
@@ -14,7 +15,9 @@ from grpc_client import GrpcClient, message
 
 from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.grpc.protocol import messages
+from gantrymq.grpc.protocol.caller import Caller
 from gantrymq.grpc.protocol.codes import ClientType, Code, MessageType
+from gantrymq.remoting.codes import LanguageCode
 
 
 @pytest.fixture
@@ -207,6 +210,33 @@ def _until(client: GrpcClient, group: str, topic: str) -> list[Any]:
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.UNAVAILABLE:
                 raise
+
+
+def test_a_stream_that_is_not_read_is_not_read_either(broker: EmbeddedBroker, topic: str) -> None:
+    """Each answer has the settings that it answers. 64 of them that wait would be 16 MiB of a client."""
+    telemetry = broker._life.pair._front._telemetry
+    sent = messages.TelemetryCommand()
+    sent.settings.publishing.topics.add(name=topic)
+    taken = 0
+
+    async def commands() -> AsyncIterator[Any]:
+        nonlocal taken
+        for taken in range(1, 21):  # noqa: B007
+            yield sent
+
+    async def open_and_read_once() -> int:
+        caller = Caller("reads-once", LanguageCode.PYTHON, "5.1.2", "127.0.0.1:1")
+        stream = telemetry.stream(caller, commands())
+        await anext(stream)
+        while taken < 20 and telemetry._clients.find("reads-once").outbox.unread_bytes == 0:
+            await asyncio.sleep(0.001)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        taken_early = taken
+        assert len([one async for one in stream]) == 19  # all are answered once they are read
+        return taken_early
+
+    assert broker._running().run(open_and_read_once()) <= 3
 
 
 def test_streams_that_are_wrong_or_not_read(broker: EmbeddedBroker, topic: str) -> None:

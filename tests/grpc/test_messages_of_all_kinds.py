@@ -252,3 +252,40 @@ def test_a_batch_is_stored_together(client: GrpcClient, topic: str) -> None:
     result = client.send(*(message(topic, bytes([65 + i])) for i in range(3)))
     assert (result.status.code, len(result.entries)) == (Code.OK, 1)
     assert all_bodies(client, "kinds", topic, 3) == [b"A", b"B", b"C"]
+
+
+def test_a_namespace_in_a_request_is_not_read(client: GrpcClient, topic: str) -> None:
+    """RocketMQ's proxy does not read it either; it repeats it in a route."""
+    sent = message(topic, b"plain")
+    sent.topic.resource_namespace = "NS"
+    assert client.send(sent).status.code == Code.OK
+    route = messages.QueryRouteRequest()
+    route.topic.name, route.topic.resource_namespace = topic, "NS"
+    answered = client.call("QueryRoute", route).message_queues[0].topic
+    assert (answered.resource_namespace, answered.name) == ("NS", topic)
+    client.be_consumer("kinds", topic)
+    (received,) = client.receive("kinds", topic)[2]
+    assert (received.body, received.topic.resource_namespace, received.topic.name) == (b"plain", "", topic)
+    other = message(topic)
+    assert client.send(sent, other).status.code == Code.MESSAGE_CORRUPTED  # the topics are not equal
+
+
+def test_a_namespace_in_a_topic_is_split_off_when_a_message_is_delivered(broker: EmbeddedBroker) -> None:
+    name, group = uuid4().hex[:12], f"NS%{uuid4().hex[:12]}"
+    topic = f"NS%{name}"
+    broker.create_topic(topic)
+    broker.create_group(group, max_retries=0)
+    with GrpcClient(broker.grpc) as client:
+        client.be_consumer(group, topic)
+        client.send(message(topic, b"unwanted"))
+        (received,) = client.receive(group, topic)[2]
+        assert (received.topic.resource_namespace, received.topic.name) == ("NS", name)
+        request = messages.ForwardMessageToDeadLetterQueueRequest(
+            receipt_handle=received.system_properties.receipt_handle
+        )
+        request.group.name, request.topic.name = group, topic
+        assert client.call("ForwardMessageToDeadLetterQueue", request).status.code == Code.OK
+        assert [one.body for one in broker.wait_for_messages(f"%DLQ%{group}", 1)] == [b"unwanted"]
+        (letter,) = client.receive("letters", f"%DLQ%{group}")[2]
+        assert (letter.body, letter.topic.resource_namespace) == (b"unwanted", "NS")
+        assert letter.topic.name == f"%DLQ%{group.removeprefix('NS%')}"

@@ -114,6 +114,7 @@ class Telemetry:
             kind = command.WhichOneof("command")
             if kind == "settings":
                 await self._take_settings(caller, command.settings, outbox)
+                await outbox.emptied()  # the answer is as large as the settings, so few may wait
             elif kind in ("thread_stack_trace", "verify_message_result"):
                 client = self._clients.of(caller)
                 self._nonces.answered(client, getattr(command, kind).nonce, command)

@@ -38,7 +38,7 @@ class Outbox:
 
     def __init__(self) -> None:
         self._commands: deque[Any] = deque()
-        self._ready = asyncio.Event()
+        self._ready, self._taken = asyncio.Event(), asyncio.Event()
         self.is_closed = False
         self.unread_bytes = 0
 
@@ -60,12 +60,20 @@ class Outbox:
             await self._ready.wait()
         command = self._commands.popleft()
         self.unread_bytes -= command.ByteSize()
+        self._taken.set()
         return command
+
+    async def emptied(self) -> None:
+        """Wait until the stream has taken all commands, or is closed."""
+        while self._commands and not self.is_closed:
+            self._taken.clear()
+            await self._taken.wait()
 
     def close(self) -> None:
         """End the stream after what is queued."""
         self.is_closed = True
         self._ready.set()
+        self._taken.set()
 
 
 class Client:
