@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import grpc
 import pytest
-from grpc_client import GrpcClient, message
+from grpc_client import GrpcClient, message, receive_request
 
 from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.grpc.protocol import messages
@@ -202,6 +202,20 @@ def test_a_restart_serves_a_client_that_goes_on(topic: str) -> None:
             )
 
 
+def test_a_stop_answers_the_receives_that_wait() -> None:
+    with EmbeddedBroker(grpc=True) as broker, GrpcClient(broker.grpc) as client:
+        broker.create_topic("orders")
+        client.be_consumer("billing", "orders")
+        waiting = client.begin_receive(receive_request("billing", "orders", polling_ms=20_000), 30)
+        while not broker._life.pair.broker.pop_waiting.pops:
+            time.sleep(0.01)
+        broker.stop()
+        answers = [(one.status.code, one.status.message) for one in waiting if one.HasField("status")]
+        assert answers == [(Code.MESSAGE_NOT_FOUND, "no new message")]
+        with pytest.raises(StopIteration):
+            client.next_command()  # its stream has ended without an error
+
+
 def _until(client: GrpcClient, group: str, topic: str) -> list[Any]:
     """The messages of the first receive that the server answers."""
     while True:
@@ -228,7 +242,10 @@ def test_a_stream_that_is_not_read_is_not_read_either(broker: EmbeddedBroker, to
         caller = Caller("reads-once", LanguageCode.PYTHON, "5.1.2", "127.0.0.1:1")
         stream = telemetry.stream(caller, commands())
         await anext(stream)
-        while taken < 20 and telemetry._clients.find("reads-once").outbox.unread_bytes == 0:
+        client = telemetry._clients.find("reads-once")
+        assert client is not None
+        assert client.outbox is not None
+        while taken < 20 and client.outbox.unread_bytes == 0:
             await asyncio.sleep(0.001)
         for _ in range(100):
             await asyncio.sleep(0)

@@ -114,7 +114,9 @@ _ACTING = {
         "enableAclRpcHookForClusterMode=false"
     ),
     "QueryRoute answers with the port that the client used": "useEndpointPortFromRequest=false",
-    "a shutdown here ends calls at once": "grpcShutdownTimeSeconds=30 transactionDataMaxWaitClearMillis=30000",
+    "a shutdown here answers receives that wait at once, and gives other calls a second": (
+        "grpcShutdownTimeSeconds=30 transactionDataMaxWaitClearMillis=30000"
+    ),
 }
 _HARMLESS = {
     "the messages of one broker are always acknowledged by one request here": "enableBatchAck",

@@ -46,6 +46,7 @@ from gantrymq.logs import get_logger
 from gantrymq.remoting.transport.tls import TlsMode, TlsServer
 
 _EXPIRE_PERIOD_S = 5.0
+_GRACE_S = 1.0  # for the calls under way when the server is stopped; RocketMQ's proxy has 30 s
 Call = Callable[[Caller, Any], Awaitable[Any]]
 
 _OPTIONS = (
@@ -153,12 +154,16 @@ class GrpcServer:
         return self._renewals.next_ms()
 
     async def close(self) -> None:
-        """End all calls and streams, and let unsettled messages of clients become visible. Idempotent."""
+        """Answer the calls under way, and let unsettled messages of clients become visible. Idempotent.
+
+        A call that takes longer than a second is cancelled.
+        """
         server, self._server = self._server, None
         if server is None:
             return
-        await self._stop(server)
+        self._receives.end_waiting()
         self._clients.close()
+        await self._stop(server, _GRACE_S)
         await self._renewals.drain()
         await self._receives.drain()
 
@@ -166,15 +171,17 @@ class GrpcServer:
         """End as a killed process ends: connections break, no broker is told."""
         server, self._server = self._server, None
         if server is not None:
-            await self._stop(server)
+            await self._stop(server, 0)
 
-    async def _stop(self, server: grpc.aio.Server) -> None:
+    async def _stop(self, server: grpc.aio.Server, grace_s: float) -> None:
         for chore in self._chores:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
         if self._tls_port is not None:
-            await self._tls_port.close()
-        await server.stop(0)
+            self._tls_port.stop_listening()
+        await server.stop(grace_s)
+        if self._tls_port is not None:
+            await self._tls_port.close(grace_s)
 
     def _left(self, client: Client) -> None:
         self._renewals.left(client)

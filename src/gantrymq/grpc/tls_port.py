@@ -246,10 +246,20 @@ class TlsPort:
         """The address of the client that is behind a connection to the gRPC server."""
         return self._clients.get(number)
 
-    async def close(self) -> None:
-        """Close all connections, and remove the inner socket."""
+    def stop_listening(self) -> None:
+        """Accept no more connections."""
         if self._server is not None:
             self._server.close()
+
+    async def close(self, grace_s: float) -> None:
+        """Close all connections, and remove the inner socket.
+
+        What the gRPC server sent before it was stopped is passed on, for ``grace_s`` at most.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                while any(one.inner.transport is not None for one in self._connections):
+                    await asyncio.sleep(_CONNECT_AGAIN_S)
         for one in list(self._connections):
             one.end()
         for task in self._connecting:

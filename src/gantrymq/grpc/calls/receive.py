@@ -47,6 +47,7 @@ _ALL_QUEUES = -1
 _NO_MESSAGES = (ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND)
 _ILLEGAL_POLLING_TIME_SINCE = "5.0.3"
 _NO_TIME = "The deadline time remaining is not enough for polling, please check network condition"
+_NO_NEW = "no new message"
 _ENDLESS_MS = 1 << 40
 
 log = get_logger("gantrymq.grpc")
@@ -91,21 +92,29 @@ class ReceiveMessage:
         self._brokers, self._clock, self._clients = brokers, clock, clients
         self._popped, self._renewals = popped, renewals
         self._tasks: set[asyncio.Task[None]] = set()
-        self._turns = 0
+        self._waiting: set[Exchange] = set()
+        self._turns, self._is_ending = 0, False
 
     async def receive(self, caller: Caller, request: Any, remaining_s: float | None) -> AsyncIterator[Any]:
         """The responses to a ReceiveMessageRequest. ``remaining_s`` is the time until the call's deadline."""
         asked = await self._check(caller, request, remaining_s)
+        if self._is_ending:
+            raise CallError(Code.MESSAGE_NOT_FOUND, _NO_NEW)
         exchange, broker_name = await self._begin(asked, request)
+        self._waiting.add(exchange)
         try:
             response = await asyncio.shield(exchange.response)
         except asyncio.CancelledError:
             exchange.withdraw()
+            if exchange.response.cancelled():  # by end_waiting
+                raise CallError(Code.MESSAGE_NOT_FOUND, _NO_NEW) from None
             exchange.response.add_done_callback(partial(self._give_back, asked, broker_name))
             raise
+        finally:
+            self._waiting.discard(exchange)
         messages = self._messages(asked, response, broker_name)
         if messages is None:
-            code, text = Code.MESSAGE_NOT_FOUND, "no new message"
+            code, text = Code.MESSAGE_NOT_FOUND, _NO_NEW
             if response.code == ResponseCode.POLLING_FULL:
                 code, text = Code.TOO_MANY_REQUESTS, "polling full"
             yield ReceiveMessageResponse(status=status(code, text))
@@ -115,6 +124,12 @@ class ReceiveMessage:
             async for one in self._deliver(asked, messages):
                 yield one
         yield self.end()
+
+    def end_waiting(self) -> None:
+        """Answer all receives that wait, and those that come later, because the server is being stopped."""
+        self._is_ending = True
+        for exchange in self._waiting:
+            exchange.response.cancel()
 
     def end(self) -> Any:
         """The last response of a stream: the time."""
