@@ -177,6 +177,20 @@ def test_the_overview_is_live(at: Callable[[str], webdriver.Chrome], broker: Emb
     assert browser.find_elements(By.CSS_SELECTOR, ".chart canvas")
 
 
+def test_an_open_page_says_that_its_cluster_has_ended(browser: webdriver.Chrome) -> None:
+    def notice() -> str:
+        return browser.find_element(By.ID, "not-live").text
+
+    with EmbeddedBroker(console=True) as broker:
+        browser.get(broker.console)
+        broker.kill()
+        until(lambda: "The cluster does not answer: no name server answers" in notice())
+        assert "All brokers answer." in text(browser), "the last values stay"
+        broker.restart()
+        until(lambda: not notice())
+    until(lambda: "The console does not answer" in notice())
+
+
 def test_a_message_is_searched_and_read(at: Callable[[str], webdriver.Chrome], demo: DemoCluster) -> None:
     browser = at("/messages?by=key")
     browser.find_element(By.NAME, "topic").send_keys("orders")

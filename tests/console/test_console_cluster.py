@@ -29,6 +29,8 @@ from gantrymq.console.cluster.site import cluster_site
 from gantrymq.console.security import Access
 from gantrymq.console.server import ConsoleServer
 from gantrymq.embedded.standalone import Extras, Standalone
+from gantrymq.namesrv.server import NamesrvServer
+from gantrymq.namesrv.settings import NamesrvConfig
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 
 
@@ -476,6 +478,27 @@ def test_a_broker_that_hangs_is_asked_once_for_a_page(tmp_path: Path) -> None:
             before = len(accepted)
             assert "missing on this page" in shown(client.get(path)), path
             assert len(accepted) == before + 1, path
+
+
+def test_a_name_server_that_is_away_is_named(broker: EmbeddedBroker) -> None:
+    with console_as(ClientConfig(f"127.0.0.1:1;{broker.namesrv}")) as client:
+        for path in ("/", "/brokers"):
+            told = " ".join(shown(client.get(path)).split())
+            assert "One answer is missing on this page." in told
+            assert "127.0.0.1:1 : cannot connect: Connection refused" in told
+            assert "broker-a" in told
+
+
+def test_a_cluster_without_brokers_is_not_one_whose_brokers_all_answer(tmp_path: Path) -> None:
+    loop, server = LoopThread("name server"), NamesrvServer(NamesrvConfig(listen_port=0), home=tmp_path)
+    try:
+        loop.run(server.start())
+        with console_as(ClientConfig(server.address)) as client:
+            told = " ".join(shown(client.get("/")).split())
+    finally:
+        loop.close(server.shutdown())
+    assert "No broker is registered. 0 messages behind." in told
+    assert "brokers answer" not in told
 
 
 @contextmanager

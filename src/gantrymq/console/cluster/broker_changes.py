@@ -14,7 +14,7 @@ from gantrymq.console.view import View, action, get
 # The value of a form: its button, and what it does.
 TASKS = {
     "wipe": ("Stop new messages", "Producers no longer choose the broker: its topics lose their write permission."),
-    "add": ("Let messages come again", "Producers choose the broker again: its topics get their write permission."),
+    "add": ("Allow new messages", "Producers choose the broker again: its topics get their write permission."),
     "expired-logs": (
         "Delete expired log files",
         "Files older than fileReservedTime. Otherwise they go at deleteWhen.",

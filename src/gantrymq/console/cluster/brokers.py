@@ -25,9 +25,7 @@ class BrokerPages:
         """All brokers, and the settings of the name servers."""
         look = self._watch.look()
         view.missing.extend(look.missing)
-        with self._source.session(view) as session:
-            servers = session.optional("name servers", session.admin.name_server_config) or {}
-        return view.page("cluster/brokers.html.j2", look=look, name_servers=servers)
+        return view.page("cluster/brokers.html.j2", look=look, name_servers=look.name_servers)
 
     def broker(self, view: View) -> Response:
         """One broker; ``id`` is its number, 0 for the master. ``q`` filters its settings."""

@@ -267,7 +267,7 @@ def _track(session: ClusterSession, message: ReceivedMessage, group: str, names:
     committed = max((stats[queue].consumer_offset for queue in places), default=None)
     online = is_online(session, group)
     if committed is not None and committed > message.queue_offset:
-        return Track(group, "consumed, or passed over by its filter", committed, online)
+        return Track(group, "consumed, or skipped by its filter", committed, online)
     return Track(group, "not consumed yet" if online else "no consumer is connected", committed, online)
 
 

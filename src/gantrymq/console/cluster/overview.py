@@ -29,9 +29,13 @@ _MOST_GROUPS = 10
 
 @dataclass(frozen=True)
 class Look:
-    """The cluster at one time. ``lags`` are sorted by how far they are behind, the largest first."""
+    """The cluster at one time. ``lags`` are sorted by how far they are behind, the largest first.
+
+    ``name_servers`` has the settings of each name server that answers.
+    """
 
     taken_ms: int
+    name_servers: Mapping[str, Mapping[str, str]]
     brokers: tuple[BrokerState, ...]
     topics: int
     groups: int
@@ -116,6 +120,7 @@ class Watch:
             servers = session.server_names()
             return Look(
                 taken_ms=self._clock.now_ms(),
+                name_servers=session.optional("name servers", session.admin.name_server_config) or {},
                 brokers=tuple(states),
                 topics=sum(kind_of(one, servers) == NORMAL for one in topics),
                 groups=sum(map(is_own_group, groups)),

@@ -83,7 +83,7 @@ class Move:
 
     @property
     def difference(self) -> int | None:
-        """Messages that are passed over (positive), or consumed again (negative)."""
+        """Messages that are skipped (positive), or consumed again (negative)."""
         return None if self.committed is None else self.target - max(self.committed, self.first)
 
     @property

@@ -91,7 +91,7 @@ class ClusterSession:
     def note_missing(self, name: str, error: GantrymqError) -> None:
         """Name a server without an answer on the page, once."""
         if all(name != other for other, _ in self.missing):
-            self.missing.append((name, failure_text(error)))
+            self.missing.append((name, failure_text(error).removeprefix(f"{name}: ")))
 
     def brokers(self) -> list[Broker]:
         """All brokers that are registered, by cluster, name and number."""

@@ -14,8 +14,28 @@ function showTimes(part) {
   for (const one of part.querySelectorAll("time[datetime]")) one.textContent = clock.format(new Date(one.dateTime));
 }
 
+// A polled part keeps its last values when a poll fails, so the page says since when they are old.
+let failedSince = null;
+
+function showFailure(event) {
+  const notice = document.getElementById("not-live");
+  const { successful, xhr } = event.detail;
+  notice.hidden = Boolean(successful);
+  if (successful) {
+    failedSince = null;
+    notice.textContent = "";
+    return;
+  }
+  failedSince ??= new Date();
+  const answer = new DOMParser().parseFromString(xhr.responseText || "", "text/html").body.textContent.trim();
+  const reason = answer || "The console does not answer";
+  const text = `Not live since ${clock.format(failedSince).slice(11)}: this page shows older values. ${reason}`;
+  if (notice.textContent !== text) notice.textContent = text;
+}
+
 function ready() {
   showTimes(document);
+  document.body.addEventListener("htmx:afterRequest", showFailure);
   if (zone) for (const one of document.querySelectorAll(".zone")) one.textContent = zone;
   document.body.addEventListener("htmx:afterSwap", (event) => showTimes(event.detail.target));
   for (const select of document.querySelectorAll("select[data-submit]")) {
@@ -46,6 +66,8 @@ function colours() {
 function options(element, names) {
   const colour = colours();
   const axis = { stroke: colour("soft"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1 } };
+  // Of one point uPlot makes a scale of two days.
+  const times = (plot, values) => values.map((value) => (plot.data[0].length > 1 ? timeOfDay(value) : ""));
   const whole = (plot, values) => values.map((value) => value.toLocaleString("en-US"));
   return {
     width: element.clientWidth,
@@ -53,7 +75,7 @@ function options(element, names) {
     cursor: { y: false },
     legend: { live: false },
     scales: { x: { time: true }, y: { range: (plot, low, high) => [0, Math.max(high * 1.1, 5)] } },
-    axes: [{ ...axis, space: 80, values: (plot, values) => values.map(timeOfDay) }, { ...axis, size: 62, space: 34, values: whole }],
+    axes: [{ ...axis, space: 80, values: times }, { ...axis, size: 62, space: 34, values: whole }],
     series: [
       { value: (plot, value) => (value == null ? "–" : timeOfDay(value)) },
       ...names.map((name, number) => ({
