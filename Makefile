@@ -102,7 +102,7 @@ bench-smoke: setup interop  ## Small races, their ratios beside those accepted; 
 	$(BIN)/python -m benchmarks.race $(SMOKE) --against benchmarks/accepted.json
 
 .PHONY: lint
-lint: setup  ## ruff (rules and format) and mypy (strict)
+lint: setup  ## ruff (rules and format) and mypy (strict for the package)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy

@@ -36,6 +36,7 @@ from pyspark.sql.types import StructType
 from benchmarks.race.spark_worker import cpu_seconds
 from gantrymq import MessageStore
 from gantrymq.spark import RocketMQDataSource
+from gantrymq.spark.read.batch import RocketMQReader
 from gantrymq.spark.schema import default_schema
 
 COLUMNS = {
@@ -50,7 +51,7 @@ WARM_UP = 3
 
 
 class CeilingReader(DataSourceReader):
-    def __init__(self, reader: DataSourceReader, rows: int) -> None:
+    def __init__(self, reader: RocketMQReader, rows: int) -> None:
         self._reader = reader
         self._rows = rows
 
@@ -74,7 +75,7 @@ class CeilingSource(RocketMQDataSource):
     def schema(self) -> StructType:
         return default_schema()
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> CeilingReader:  # type: ignore[override]
         rows = int(self.options.pop("rows"))
         return CeilingReader(super().reader(schema), rows)
 

@@ -605,7 +605,8 @@ def main() -> None:
     parser.add_argument("--at", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run is not None:
-        ATTACKS[options.run](Target(*options.at, options.connections))
+        broker, namesrv = options.at
+        ATTACKS[options.run](Target(broker, namesrv, options.connections))
         return
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     print(

@@ -162,7 +162,7 @@ def signature(public: Any, *, without_self: bool = False) -> str:
 
 def parameter(one: inspect.Parameter) -> str:
     """One parameter with its type and default."""
-    stars = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+    stars = "*" if one.kind is one.VAR_POSITIONAL else "**" if one.kind is one.VAR_KEYWORD else ""
     text = stars + one.name + ("" if one.annotation is one.empty else f": {annotation(one.annotation)}")
     if one.default is one.empty:
         return text

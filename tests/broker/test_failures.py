@@ -13,7 +13,8 @@ from broker_cases import BrokerCase, StartBroker, messages_of
 
 from gantrymq.broker import server
 from gantrymq.broker.reads.message_puller import MessagePuller
-from gantrymq.broker.sessions.consumers import ClientChannel, ConsumerManager, build_subscription
+from gantrymq.broker.sessions.consumers import ConsumerManager, build_subscription
+from gantrymq.broker.sessions.producers import ClientChannel
 from gantrymq.embedded.standalone import Standalone
 from gantrymq.errors import DiskError, RemotingConnectError, StoreError, StorePermissionError
 from gantrymq.model import fastjson

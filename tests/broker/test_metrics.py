@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gantrymq.broker.metrics import catalog
 from gantrymq.broker.metrics.recorder import message_type
 from gantrymq.errors import ConfigError, RemotingError
+from gantrymq.metrics.instruments import Kind
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.headers.offset import UpdateConsumerOffsetRequestHeader
 from gantrymq.remoting.headers.pull import ViewMessageRequestHeader
@@ -82,7 +83,7 @@ async def test_what_is_exported_is_in_the_catalog(start_broker: StartBroker) -> 
     found = await scrape(case)
     known = {metric.prometheus_name.removesuffix("_total") for metric in catalog.ALL}
     assert found.names - known == {"target_info"}
-    plain = {one for one in catalog.ALL if not one.labels and one.kind is catalog.Kind.GAUGE}
+    plain = {one for one in catalog.ALL if not one.labels and one.kind is Kind.GAUGE}
     assert {one.prometheus_name for one in plain} <= found.names
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import orjson
 import pytest
 import pytest_asyncio
+from broker_cases import BrokerCase, StartBroker, messages_of
 
 from gantrymq.filter.sql_filter import SqlFilterCache
 from gantrymq.remoting.bodies.client import CheckClientRequestBody, ConsumerData, HeartbeatData, SubscriptionData
 from gantrymq.remoting.codes import PullSysFlag, RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.consumer import HeartbeatRequestHeader
-from tests.broker.broker_cases import BrokerCase, StartBroker, messages_of
 
 pytestmark = pytest.mark.asyncio
 

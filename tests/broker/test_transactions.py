@@ -17,6 +17,7 @@ import pytest_asyncio
 from broker_cases import BrokerCase, StartBroker, messages_of
 
 from gantrymq.broker import names
+from gantrymq.broker.appends.send_properties import prepared_properties
 from gantrymq.broker.processors import send
 from gantrymq.broker.transactions import decisions
 from gantrymq.clock import ManualClock
@@ -174,7 +175,7 @@ async def test_messages_are_the_same_whether_their_bytes_are_kept_or_read(
         alike = replace(one, phy_offset=0, queue_offset=0, prepared_transaction_offset=0)
         return [alike, list(one.properties.items())]
 
-    assert send.prepared_properties("TRAN_MSG\x01true\x02PGROUP\x01P\x02UNIQ_KEY\x01U", "") is not None
+    assert prepared_properties("TRAN_MSG\x01true\x02PGROUP\x01P\x02UNIQ_KEY\x01U", "") is not None
     await transact()
     monkeypatch.setattr(decisions, "MOST_KEPT_BYTES", 0)
     await transact()

@@ -16,7 +16,7 @@ from cli_cases import Outcome, Run
 from bad_disk import BLOCK_BYTES, Break, bad_blocks, break_reads, image_of
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.errors import DiskError, StorePermissionError
-from gantrymq.fs import overlay, pages
+from gantrymq.fs import pages
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
@@ -228,7 +228,7 @@ def test_a_directory_that_is_not_listed_is_named_and_the_rest_shown(
             raise kind(path, "Input/output error")
         return scan(fs, path)
 
-    monkeypatch.setattr(overlay.RealFileSystem, "scan", refuse)
+    monkeypatch.setattr(RealFileSystem, "scan", refuse)
     outcome = gantrymq("store", "dump", store, "--json")
     assert shown(outcome) == set(closed[1])
     assert shown(gantrymq("store", "log", store, "--json")) == set(closed[1])

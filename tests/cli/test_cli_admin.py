@@ -534,7 +534,6 @@ def test_a_watch_ends_with_its_reader_also_while_the_cluster_is_away() -> None:
 def test_a_watch_survives_a_cluster_that_is_away_for_a_while(
     broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from gantrymq.cli.admin import session
     from gantrymq.cli.main import exit_code
 
     naps = iter(range(3))
@@ -543,7 +542,7 @@ def test_a_watch_survives_a_cluster_that_is_away_for_a_while(
         if next(naps) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(session.time, "sleep", nap)
+    monkeypatch.setattr(time, "sleep", nap)
     assert exit_code(["admin", "cluster", "-n", "127.0.0.1:1", "--watch", "1"]) == 0
     assert capsys.readouterr().err.count("no name server answers") == 3
 

@@ -86,7 +86,7 @@ BAD_LINES = [
     b'{"topic":"t","body":"\xff"}',
     b'{"topic":"t","body":"x"',
 ]
-REFUSED = {
+REFUSED: dict[str, list[dict[str, Any]]] = {
     "MESSAGE_ILLEGAL": [
         {"topic": ""},
         {"topic": "a/b"},
@@ -236,8 +236,8 @@ def test_the_same_bytes_whether_by_lines_or_all_at_once(gantrymq: Run, process: 
             answer(child)
         child.communicate(timeout=PATIENCE_S)
     batch, single = dumped(gantrymq, tmp_path / "batch"), dumped(gantrymq, tmp_path / "single")
-    for one in (*batch, *single):
-        del one["bornTimestamp"], one["storeTimestamp"]
+    for stored in (*batch, *single):
+        del stored["bornTimestamp"], stored["storeTimestamp"]
     assert batch == single
     assert len(batch) == 20
 

@@ -15,7 +15,7 @@ import pytest
 from cli_cases import Outcome, Run, start
 
 from gantrymq import EmbeddedBroker, Message, Producer
-from gantrymq.cli.streams import consuming
+from gantrymq.cli.streams.printing import Printer
 from gantrymq.model.message_queue import MessageQueue
 from store_cases import await_dispatch, open_store
 
@@ -363,14 +363,14 @@ def test_what_was_not_flushed_is_not_committed(
     gantrymq: Run, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(broker, "Unflushed", 100)
-    flush, flushes = consuming.Printer.flush, iter(range(100))
+    flush, flushes = Printer.flush, iter(range(100))
 
-    def breaks(printer: consuming.Printer) -> None:
+    def breaks(printer: Printer) -> None:
         if next(flushes) == 1:
             raise BrokenPipeError
         flush(printer)
 
-    monkeypatch.setattr(consuming.Printer, "flush", breaks)
+    monkeypatch.setattr(Printer, "flush", breaks)
     with pytest.raises(BrokenPipeError):
         gantrymq("consume", "Unflushed", "-G", "unflushed", "-X", "pullBatchSize=16")
     assert committed(broker, "unflushed", "Unflushed") == {0: 16}

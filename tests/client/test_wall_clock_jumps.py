@@ -172,7 +172,7 @@ def test_how_long_a_listener_took_is_the_time_that_passed(jump_ms: int) -> None:
         consumption = ConcurrentConsumption(scene.ground, listen)
         result = await consumption.directly(message(0))
         assert result.spent_time_mills == 70
-        consumption.deliver(scene.queue, [cast(ReceivedMessage, scene.queue.first())])
+        consumption.deliver(scene.queue, [scene.queue.first()])
         while scene.queue.count:
             await asyncio.sleep(0.001)
         await consumption.close()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from demo_cluster import DemoCluster, demo_cluster
 
-from console.demo_cluster import DemoCluster, demo_cluster
 from gantrymq import EmbeddedBroker
 from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.client.settings import ClientConfig

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from demo_cluster import DemoCluster
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from console.demo_cluster import DemoCluster
 from gantrymq import EmbeddedBroker, Message, Producer
 
 pytestmark = pytest.mark.slow

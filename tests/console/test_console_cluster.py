@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+from demo_cluster import EVIL_KEY, HTML, KEY, ODD_TOPIC, DemoCluster
+from pages import crawl, form_of, rows_of, shown
 
-from console.demo_cluster import EVIL_KEY, HTML, KEY, ODD_TOPIC, DemoCluster
-from console.pages import crawl, form_of, rows_of, shown
 from gantrymq import EmbeddedBroker, Message, Producer, ReceivedMessage, SimpleConsumer
 from gantrymq.client.admin.admin_client import AdminClient
 from gantrymq.client.runtime.loop_thread import LoopThread

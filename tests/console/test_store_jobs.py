@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import job_cases
+from console_stores import CONFIG, SIZES, make
 
-from console.console_stores import CONFIG, SIZES, make
 from gantrymq.clock import SystemClock
 from gantrymq.console.store.jobs import Job, JobSlot, JobState
 from gantrymq.tools.verify import verify_store

@@ -57,9 +57,11 @@ class QuietRunner:
         self._service.drain()
 
 
-def open_quiet(fs: MemoryFileSystem, config: MessageStoreConfig, given: frozenset[str], now_ms: int) -> MessageStore:
+def open_quiet(
+    fs: MemoryFileSystem, config: MessageStoreConfig, given: frozenset[str], clock: ManualClock
+) -> MessageStore:
     with mock.patch.object(message_store, "ServiceRunner", QuietRunner):
-        return MessageStore.open(ROOT, config, given=given, fs=fs, clock=ManualClock(now_ms))
+        return MessageStore.open(ROOT, config, given=given, fs=fs, clock=clock)
 
 
 @cache
@@ -67,14 +69,15 @@ def whole(end: str) -> MemoryFileSystem:
     """An undamaged store of a few kilobytes with every kind of file in it."""
     rng, fs = random.Random(end), MemoryFileSystem(clock=ManualClock(NOON_MS))
     config = settings_of(end)
-    store = open_quiet(fs, config, GEOMETRY_KEYS, NOON_MS)
+    clock = ManualClock(NOON_MS)
+    store = open_quiet(fs, config, GEOMETRY_KEYS, clock)
     for number in range(40):
         message = odd_message(rng, most=120)
         message.topic, message.queue_id = rng.choice((("orders", 0), ("orders", 1), (message.topic[:6], 0)))
         message.delay_level = rng.choice((0, 0, 1))
         store.put(message)
         if number % 13 == 12:
-            store._clock.advance(11_000)
+            clock.advance(11_000)
             for runner in store._runners:
                 runner.step()
     if end.startswith("closed"):

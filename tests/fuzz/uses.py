@@ -76,13 +76,13 @@ def verify(trial: Trial) -> None:
 
 def open_and_write(trial: Trial) -> None:
     """Recovery, every kind of reading, a put, the services, a close, and all that again."""
-    store = open_quiet(trial.fs, trial.config, trial.given, LATER_MS)
+    store = open_quiet(trial.fs, trial.config, trial.given, ManualClock(LATER_MS))
     read_all(store)
     store.put(Message("orders", b"afterwards", keys=["k"]))
     for runner in store._runners:
         runner.step()
     store.close()
-    again = open_quiet(trial.fs, trial.config, trial.given, 2 * LATER_MS - NOON_MS)
+    again = open_quiet(trial.fs, trial.config, trial.given, ManualClock(2 * LATER_MS - NOON_MS))
     assert again.recovery.last_exit_ok
     again.close()
 
@@ -110,7 +110,7 @@ def read(trial: Trial) -> None:
 
 def rebuild(trial: Trial) -> None:
     rebuild_store(ROOT, trial.config, given=trial.given, fs=trial.fs)
-    store = open_quiet(trial.fs, trial.config, trial.given, LATER_MS)
+    store = open_quiet(trial.fs, trial.config, trial.given, ManualClock(LATER_MS))
     read_all(store)
     store.close()
 

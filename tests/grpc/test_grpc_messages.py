@@ -7,6 +7,7 @@ from enum import IntEnum
 from pathlib import Path
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from gantrymq.grpc.protocol import codes, messages
 from gantrymq.grpc.protocol.convert import to_message
@@ -19,8 +20,8 @@ SCRIPT = runpy.run_path(str(ROOT / "scripts" / "compile_protos.py"))
 
 def test_the_descriptors_are_what_the_script_writes() -> None:
     """Compared as messages: two versions of protoc may order options differently."""
-    committed = messages.FileDescriptorSet.FromString(SCRIPT["DESCRIPTORS"].read_bytes())
-    assert committed == messages.FileDescriptorSet.FromString(SCRIPT["descriptors"]())
+    committed = FileDescriptorSet.FromString(SCRIPT["DESCRIPTORS"].read_bytes())
+    assert committed == FileDescriptorSet.FromString(SCRIPT["descriptors"]())
 
 
 @pytest.mark.parametrize("kind", [one for one in vars(codes).values() if isinstance(one, type) and one is not IntEnum])

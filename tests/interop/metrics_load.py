@@ -151,7 +151,7 @@ def _transact(namesrv: str) -> None:
         namesrv, lambda message: LocalTransactionState.UNKNOW, topics=["made"], producer_group="transacts"
     ) as producer:
         for body in DECISIONS:
-            producer.send_in_transaction(Message("made", body), lambda message, _: DECISIONS[message.body])
+            producer.send_in_transaction(Message("made", body), lambda message, _: DECISIONS[bytes(message.body)])
 
 
 def _pop(consumer: SimpleConsumer) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gantrymq.broker.tables.offsets import ConsumerOffsetManager
-from gantrymq.broker.tables.persistence import SUBSCRIPTION_GROUP, TOPICS, Table
+from gantrymq.broker.tables.persistence import SUBSCRIPTION_GROUP, TOPICS
 from gantrymq.broker.tables.subscription_groups import SubscriptionGroupManager
 from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.clock import SystemClock
@@ -27,7 +27,10 @@ CASES = ["offset-reset-offline", "group-altered", "topic-attributes", "topic-alt
 NAMES = [TOPICS, SUBSCRIPTION_GROUP, CONSUMER_OFFSET]
 
 
-def table(name: str) -> Table:
+SavedTable = TopicConfigManager | SubscriptionGroupManager | ConsumerOffsetManager
+
+
+def table(name: str) -> SavedTable:
     # The shared cluster has timerWheelEnable=false, so its table has no timer topic.
     config, clock = LiveConfig(store=MessageStoreConfig(timer_wheel_enable=False)), SystemClock()
     if name == TOPICS:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from demo_cluster import DemoCluster, demo_cluster
+from pages import crawl, form_of, rows_of, shown
 
-from console.demo_cluster import DemoCluster, demo_cluster
-from console.pages import crawl, form_of, rows_of, shown
 from gantrymq import Message, Producer, ReceivedMessage, SimpleConsumer
 from gantrymq.client.admin.admin_client import AdminClient
 from gantrymq.client.runtime.loop_thread import LoopThread

@@ -343,8 +343,8 @@ def test_spark_reads_and_streams(spark: SparkSession, topics: JavaCluster, tmp_p
     topic = f"{PREFIX}-spark"
     for texts in ("abc", "defg"):
         send(topics, topic, *texts)
-        stream = spark.readStream.format("rocketmq").schema("topic string, body binary")
-        stream = stream.options(**live(topics, subscribe=topic, startingOffsets="earliest")).load()
+        reading = spark.readStream.format("rocketmq").schema("topic string, body binary")
+        stream = reading.options(**live(topics, subscribe=topic, startingOffsets="earliest")).load()
         writing = stream.writeStream.format("rocketmq").option("checkpointLocation", str(tmp_path / "checkpoint"))
         query = writing.trigger(availableNow=True).start(str(tmp_path / "copy"))
         assert query.awaitTermination(120)

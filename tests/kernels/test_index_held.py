@@ -12,6 +12,7 @@ from test_index import PlainIndexFile, filled, numbers
 
 from gantrymq.format.index import ENTRY_SIZE, HEADER_SIZE, decode_entry
 from gantrymq.kernels.arrays import int64s
+from gantrymq.kernels.index import index_balance
 from gantrymq.store.index import index_file
 from gantrymq.store.index.index_file import IndexRevalidator
 from gantrymq.store.log.record_batch import IndexEntries
@@ -121,5 +122,5 @@ def test_the_balance_depends_on_its_seed() -> None:
     """What one process takes for right by chance the next one does not."""
     was = made_of(3, 40, [(i, i) for i in range(20)])
     file: NDArray[np.uint8] = np.frombuffer(bytes(was.raw), np.uint8).copy()
-    balances = {index_file.index_balance(file, 3, seed) for seed in range(50)}
+    balances = {index_balance(file, 3, seed) for seed in range(50)}
     assert len(balances) == 50

@@ -23,6 +23,7 @@ from gantrymq.remoting.bodies import registration as registration_bodies
 from gantrymq.remoting.bodies.registration import decode_compressed, decode_registration, encode_compressed
 from gantrymq.remoting.bodies.route import QueueData, TopicQueueMappingInfo, TopicRouteData
 from gantrymq.remoting.bodies.topic import RegisterBrokerBody
+from gantrymq.remoting.body import decode_body
 from gantrymq.remoting.codes import ResponseCode
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.headers.broker import GetBrokerMemberGroupRequestHeader
@@ -108,11 +109,10 @@ def test_no_step_of_decoding_a_registration_is_about_much(
     """Each of these was decoded whole, by one call that holds the interpreter's lock, before it was refused."""
     monkeypatch.setattr(registration_bodies, "MAX_TOPICS", 1000 if b"{}" in table else 100_000)
     whole = []
-    decode = registration_bodies.decode_body
 
     def noted(body: type[Any], raw: bytes, *limit: int) -> Any:
         whole.append(len(raw))
-        return decode(body, raw, *limit)
+        return decode_body(body, raw, *limit)
 
     monkeypatch.setattr(registration_bodies, "decode_body", noted)
     raw = b'{"filterServerList":%s,"topicConfigSerializeWrapper":{"topicConfigTable":{%s}}}' % (servers, table)

@@ -40,15 +40,18 @@ def drawn(rng: random.Random, kind: Any) -> Any:
     return simple[type(kind)]
 
 
-BODIES = [
-    kind
-    for module in (broker, client, group, route, topic, registration)
-    for _, kind in inspect.getmembers(module, inspect.isclass)
-    if issubclass(kind, Body) and not kind.__name__.startswith("_")
-]
+BODIES: list[type[Body]] = sorted(
+    {
+        kind
+        for module in (broker, client, group, route, topic, registration)
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if issubclass(kind, Body) and not kind.__name__.startswith("_")
+    },
+    key=lambda one: one.__name__,
+)
 
 
-@pytest.mark.parametrize("kind", sorted(set(BODIES), key=lambda one: one.__name__), ids=lambda one: one.__name__)
+@pytest.mark.parametrize("kind", BODIES, ids=[one.__name__ for one in BODIES])
 def test_pieces_are_the_body(rng: random.Random, kind: type[Body]) -> None:
     if kind.has_queue_keys:
         return  # whose texts that look like a key are not drawn, but given below

@@ -19,8 +19,8 @@ def main() -> None:
         builder = builder.config(key, "127.0.0.1")
     spark = builder.config("spark.pyspark.python", sys.executable).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    stream = spark.readStream.format("rocketmq").schema("topic string, body binary, queue_id int")
-    stream = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", rows).load(source)
+    reading = spark.readStream.format("rocketmq").schema("topic string, body binary, queue_id int")
+    stream = reading.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", rows).load(source)
     query = stream.writeStream.format("rocketmq").option("checkpointLocation", checkpoint).start(sink)
     print("started", flush=True)
     done = -1

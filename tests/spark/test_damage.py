@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import DataSourceReader
+from kernel_cases import random_record
 from spark_cases import Row, damage_unit, expected_row, expected_rows, fields, partitions_of, rows_of
 from stream_cases import Stream, bodies
 
@@ -32,7 +32,6 @@ from gantrymq.spark.runs import LogPiece, LogRun
 from gantrymq.spark.selection import Selection
 from gantrymq.store.queue.consume_queues import is_topic_storable
 from gantrymq.tools.rebuild import rebuild_store
-from kernels.kernel_cases import random_record
 from store_cases import SMALL, numbered, open_store
 
 
@@ -317,7 +316,7 @@ def test_units_that_are_right(filled_slots: Path, tmp_path: Path) -> None:
     assert planned_bytes(tmp_path / "light", **options) == sum(row["size"] for row in rows[2:5])
 
 
-def planned(store: Path, **options: str) -> tuple[DataSourceReader, Any]:
+def planned(store: Path, **options: str) -> tuple[RocketMQReader, Any]:
     reader = RocketMQDataSource({"path": str(store), **options}).reader(fields("queue_offset"))
     (partition,) = reader.partitions()
     return reader, partition

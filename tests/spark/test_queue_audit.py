@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from loss_cases import LOG_FILE, PHY_OFFSET_AT, QUEUE_ID_AT, KnownStore, Slot
 from pyarrow import fs
 from spark_cases import Row, damage_unit, fields, rows_of
 from stream_cases import Stream
@@ -20,7 +21,6 @@ from gantrymq.spark import locations as places
 from gantrymq.spark.read import queue_audit
 from gantrymq.store.message_store import MessageStore
 from store_cases import GEOMETRY_KEYS, SMALL, await_dispatch, numbered
-from tools.loss_cases import LOG_FILE, PHY_OFFSET_AT, QUEUE_ID_AT, KnownStore, Slot
 
 COLUMNS = ("topic", "queue_id", "queue_offset", "body")
 SCHEME = "elsewhere://"

@@ -187,8 +187,8 @@ def test_retention_under_a_running_stream(spark: SparkSession, tmp_path: Path, s
     source = tmp_path / "source"
     with open_store(path=source) as store:
         store.put_batch(numbered(1000))
-    stream = spark.readStream.format("rocketmq").schema(SCHEMA).option("startingOffsets", "earliest")
-    stream = stream.option("failOnDataLoss", "false").option("maxOffsetsPerTrigger", 300).load(str(source))
+    reading = spark.readStream.format("rocketmq").schema(SCHEMA).option("startingOffsets", "earliest")
+    stream = reading.option("failOnDataLoss", "false").option("maxOffsetsPerTrigger", 300).load(str(source))
     writing = stream.writeStream.format("rocketmq").option("checkpointLocation", str(tmp_path / "c"))
     query = writing.start(str(sink))
     for first in range(1000, 3000, 200):

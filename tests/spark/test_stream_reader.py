@@ -23,7 +23,8 @@ from gantrymq.format.names import offset_name
 from gantrymq.format.record import SECTOR
 from gantrymq.spark.data_loss import DataLossError
 from gantrymq.spark.locations import Location
-from gantrymq.spark.plan import log_tail, store_view
+from gantrymq.spark.log_file import LogFile
+from gantrymq.spark.plan import store_view
 from gantrymq.spark.plan.log_tail import LogTail
 from store_cases import GEOMETRY_KEYS, NOON_MS, SMALL, await_dispatch, fill, kill_while_putting, numbered, open_store
 
@@ -89,7 +90,7 @@ def test_all_rows_once_over_many_triggers(tmp_path: Path, rng: random.Random) ->
 def test_a_trigger_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[object] = []
     read: list[int] = []
-    open_reader, read_into = store_view.open_reader, log_tail.LogFile.read_into
+    open_reader, read_into = store_view.open_reader, LogFile.read_into
     monkeypatch.setattr(
         store_view, "open_reader", lambda place, **how: opened.append(place) or open_reader(place, **how)
     )
@@ -99,7 +100,7 @@ def test_a_trigger_reads_only_what_is_new(tmp_path: Path, monkeypatch: pytest.Mo
         with Stream(tmp_path, *BODY) as stream:
             stream.batch()
             monkeypatch.setattr(
-                log_tail.LogFile,
+                LogFile,
                 "read_into",
                 lambda self, view, position: read.append(len(view)) or read_into(self, view, position),
             )

@@ -7,6 +7,7 @@ import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from gantrymq.fs.real import RealFileSystem
 from gantrymq.store.message_store import MessageStore
 from gantrymq.store.recovery.swap_journal import ReadySwap
 from gantrymq.tools.check.findings import Kind, Level
-from gantrymq.tools.rebuild import rebuild_store
+from gantrymq.tools.rebuild import RebuildReport, rebuild_store
 from gantrymq.tools.verify import verify_store
 from golden_stores import NAMES, unpack
 from store_cases import (
@@ -64,8 +65,8 @@ def filled(path: Path, rng: random.Random, messages: int = 300) -> Path:
     return path
 
 
-def rebuild(path: Path, **options: object) -> object:
-    return rebuild_store(path, SMALL, given=GEOMETRY_KEYS, **options)  # type: ignore[arg-type]
+def rebuild(path: Path, **options: Any) -> RebuildReport:
+    return rebuild_store(path, SMALL, given=GEOMETRY_KEYS, **options)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in WITH_EXPIRED_UNITS])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import subprocess
@@ -87,8 +88,8 @@ def test_data_is_synced_by_what_there_is(tmp_path: Path, monkeypatch: pytest.Mon
     told: list[str] = []
     monkeypatch.delattr(os, "fdatasync")
     monkeypatch.setattr(os, "fsync", lambda fd: told.append("fsync"))
-    monkeypatch.setattr(descriptors.fcntl, "fcntl", lambda fd, command: told.append(f"fcntl {command}"))
+    monkeypatch.setattr(fcntl, "fcntl", lambda fd, command: told.append(f"fcntl {command}"))
     descriptors.sync_data(0)
-    monkeypatch.setattr(descriptors.fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
     descriptors.sync_data(0)
     assert told == ["fsync", "fcntl 51"]

@@ -310,6 +310,6 @@ def test_messages_that_are_delivered_together_are_as_those_that_go_alone(
         case.close()
     assert sum(map(len, found[0].values())) > 30
     for queue, plain in found[1].items():
-        for offset, message in plain.items():
-            quick = replace(found[0][queue][offset], phy_offset=message.phy_offset, size_bytes=message.size_bytes)
-            assert quick == message
+        for offset, stored in plain.items():
+            quick = replace(found[0][queue][offset], phy_offset=stored.phy_offset, size_bytes=stored.size_bytes)
+            assert quick == stored

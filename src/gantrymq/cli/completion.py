@@ -50,7 +50,7 @@ def completion(
 
 def script(shell: Shell) -> str:
     """The script as text."""
-    from typer.completion import get_completion_script  # type: ignore[attr-defined]
+    from typer.completion import get_completion_script
 
     text = get_completion_script(prog_name="gantrymq", complete_var=COMPLETE_VARIABLE, shell=shell.value)
     return text.replace(_ZSH_REGISTERS, _ZSH_COMPLETES) if shell is Shell.ZSH else text
@@ -58,7 +58,7 @@ def script(shell: Shell) -> str:
 
 def answer_shell(command: Command) -> int:
     """Print the words that can follow what the user has typed, which the script passes in the environment."""
-    from typer.completion import completion_init, shell_complete  # type: ignore[attr-defined]
+    from typer.completion import completion_init, shell_complete
 
     completion_init()
     return shell_complete(command, {}, "gantrymq", COMPLETE_VARIABLE, os.environ[COMPLETE_VARIABLE])

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 
 from pyspark.sql.datasource import (
     DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
 )
@@ -49,7 +47,7 @@ class RocketMQDataSource(DataSource):
         _require_origin(options)
         return schema
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> RocketMQReader:
         """A batch reader of the columns in ``schema``. Raises ConfigError, NotAStoreError."""
         options = ReadOptions.parse(self.options, streaming=False)
         _require_origin(options)
@@ -60,7 +58,7 @@ class RocketMQDataSource(DataSource):
         pushes = options.filter_pushdown and _PUSHDOWN_WORKER in sys.modules
         return FilteringReader(options, schema) if pushes else RocketMQReader(options, schema)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+    def streamReader(self, schema: StructType) -> RocketMQStreamReader:
         """A reader for micro-batches of the columns in ``schema``; raises ConfigError."""
         options = ReadOptions.parse(self.options, streaming=True)
         check_schema(schema)

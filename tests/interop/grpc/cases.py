@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 from gantrymq import Message
 from gantrymq import Producer as RemotingProducer
@@ -518,7 +519,7 @@ def bad_messages(scene: Scene) -> Facts:
     topic = scene.topic()
     producer = scene.producer(topic)
     fifo_producer = scene.producer(ordered := scene.topic("-fifo", "FIFO"))
-    wrong = {
+    wrong: dict[str, dict[str, Any]] = {
         "a long property": {"properties": {"long": "x" * (17 << 10)}},
         "many properties": {"properties": {f"p{number}": "x" for number in range(129)}},
         "a property of the system": {"properties": {"KEYS": "x"}},
