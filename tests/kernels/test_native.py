@@ -36,7 +36,7 @@ def test_a_table_that_grew_is_another_table() -> None:
         table = grow(table)
 
 
-def test_what_no_kernel_takes_is_refused_also_after_a_call() -> None:
+def test_an_unsuitable_array_is_refused_also_after_a_call() -> None:
     buffer = units(10)
     assert valid_units(buffer, 0, 200, 5) == 100
     with pytest.raises(TypeError, match="C-contiguous"):

@@ -150,7 +150,7 @@ def test_most_of_a_whole_log_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> N
     assert taken.count(0) <= 7  # where a file begins or ends
 
 
-def test_what_was_taken_lives_while_parts_behind_it_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_taken_part_stays_valid_while_later_parts_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ALONE_BYTES", "FIRST_PART_BYTES", "LEAST_PART_BYTES", "MOST_PART_BYTES"):
         monkeypatch.setattr(scan_ahead, name, 1 << 12)
     raw = read_only(write_log(random.Random(2), is_broken=False).open(FOLDER / f"{0:020}").read_at(0, FILE_BYTES))

@@ -48,5 +48,5 @@ def test_a_page_that_is_too_short_counts_as_zeros_from_where_it_ends(length: int
     assert decode_checkpoint(NUMBERS[:length]) == page
 
 
-def test_what_stands_behind_the_numbers_is_not_looked_at() -> None:
+def test_bytes_after_the_numbers_are_ignored() -> None:
     assert decode_checkpoint(NUMBERS + b"\xff" * 4048) == decode_checkpoint(NUMBERS)

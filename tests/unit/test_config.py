@@ -101,7 +101,7 @@ def test_values_are_read_as_their_setting_wants_them() -> None:
     assert reading.warnings == ()
 
 
-def test_what_is_not_set_comes_from_the_base() -> None:
+def test_unset_keys_come_from_the_base() -> None:
     base = replace(MessageStoreConfig(), listen_port=1234)
     assert read_settings({"brokerIP1": "10.0.0.1"}, base).config == replace(base, broker_ip1="10.0.0.1")
 
@@ -216,7 +216,7 @@ def test_an_unknown_key_on_the_command_line_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("assignment", ["flushDiskType", "", "=SYNC_FLUSH"])
-def test_what_is_no_assignment_is_an_error(assignment: str) -> None:
+def test_a_line_without_assignment_is_an_error(assignment: str) -> None:
     with pytest.raises(ConfigError, match="key=value"):
         parse_assignments([assignment])
 
@@ -330,7 +330,7 @@ def test_the_delays_of_the_levels_are_read_from_their_text() -> None:
     assert MessageStoreConfig(message_delay_level="3s 1d").delay_levels_ms == (3_000, 86_400_000)
 
 
-def test_what_only_a_start_reads_stays() -> None:
+def test_keys_that_only_a_start_reads_do_not_change() -> None:
     running = MessageStoreConfig()
     require_same_at_start(running, replace(running, file_reserved_time_hours=1, flush_interval_commit_log_ms=1))
     with pytest.raises(ConfigError, match=r"flushDiskType='SYNC_FLUSH' .* it is 'ASYNC_FLUSH', and only a start reads"):

@@ -40,7 +40,7 @@ def test_without_a_file_there_is_an_empty_object() -> None:
     assert ConfigFile(MemoryFileSystem(), PATH).load() == {}
 
 
-def test_what_was_saved_is_loaded_and_what_was_before_is_kept_beside_it() -> None:
+def test_a_save_keeps_the_previous_content_as_backup() -> None:
     fs = saved(OLD, NEW)
     assert ConfigFile(fs, PATH).load() == NEW
     found = files_of(fs)
@@ -161,6 +161,6 @@ def test_a_read_only_file_left_by_a_kill_does_not_prevent_a_write(tmp_path: Path
     assert path.stat().st_ino != inode
 
 
-def test_what_was_saved_survives_a_power_cut() -> None:
+def test_a_saved_file_survives_a_power_cut() -> None:
     for seed in range(10):
         assert ConfigFile(saved(OLD, NEW).crash_clone(0.5, seed), PATH).load() == NEW

@@ -242,7 +242,7 @@ def test_truncating_everything_keeps_where_the_queue_begins() -> None:
 
 
 @pytest.mark.parametrize("again", [12, 9, 0])
-def test_what_was_dropped_and_does_not_come_again_is_wiped(again: int) -> None:
+def test_dropped_units_that_do_not_return_are_wiped(again: int) -> None:
     fs = FaultyFileSystem(MemoryFileSystem())
     filled(fs, 20)  # the first file
     queue = new_queue(fs)
@@ -424,7 +424,7 @@ def test_a_flush_makes_all_durable() -> None:
     assert reopened(fs.crash_clone(0.0, 0)).max_offset == 55
 
 
-def test_what_a_power_cut_leaves_is_a_prefix(seed: int) -> None:
+def test_a_power_cut_leaves_a_prefix(seed: int) -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 25)
     queue.flush()

@@ -43,13 +43,13 @@ def test_integer_keys_need_no_quotes(text: str, value: Any) -> None:
         '/* " */{"a": {"b": [1, 2]}}',
     ],
 )
-def test_what_a_person_may_write_into_a_file_is_read_as_fastjson2_reads_it(text: str) -> None:
+def test_handwritten_json_is_read_as_fastjson2_reads_it(text: str) -> None:
     """Tried with RocketMQ 5.5.0's TopicConfigSerializeWrapper."""
     assert fastjson.loads_edited(text) == {"a": {"b": [1, 2]}}
 
 
 @pytest.mark.parametrize("text", ["{# x\n}", '{"a":1', '{"a":1}x', '{"a":1}{}', "{a:1}", '{"a":,1}', '{"a":1;}', ""])
-def test_what_fastjson2_does_not_read_either_is_an_error_with_its_place(text: str) -> None:
+def test_text_that_fastjson2_refuses_is_an_error_with_its_position(text: str) -> None:
     with pytest.raises(ValueError, match=r"line \d+ column \d+"):
         fastjson.loads_edited(text)
 
@@ -72,7 +72,7 @@ def test_standard_json_is_read_as_it_is(value: Any) -> None:
 
 
 @given(VALUES)
-def test_what_was_written_is_standard_json_and_is_read_back(value: Any) -> None:
+def test_written_text_is_standard_json_and_is_read_back(value: Any) -> None:
     text = fastjson.dumps(value).decode()
     assert json.loads(text) == fastjson.loads(text) == value
 
@@ -83,12 +83,12 @@ def test_it_is_written_with_tabs_as_rocketmq_writes_its_files() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "{0:}", "{0:32", '{"a":1', "{1.5:2}", "{a:1}", "\0\0\0\0"])
-def test_what_is_no_json_is_a_value_error(text: str) -> None:
+def test_invalid_json_raises_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         fastjson.loads(text)
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":', "{0:"])
-def test_what_is_nested_without_end_is_a_value_error(opening: str) -> None:
+def test_endless_nesting_raises_value_error(opening: str) -> None:
     with pytest.raises(ValueError, match="nested too deeply"):
         fastjson.loads(opening * 100_000)

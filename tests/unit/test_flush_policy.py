@@ -24,7 +24,7 @@ SYNC = replace(ASYNC, flush_disk_type=FlushDiskType.SYNC_FLUSH)
         (replace(SYNC, transient_store_pool_enable=True), True, False, True, False),
     ],
 )
-def test_what_a_put_waits_for_and_what_it_wakes(
+def test_the_policy_decides_waits_and_wakeups_of_a_put(
     config: MessageStoreConfig, waits: bool, wakes_waiting: bool, wakes_other: bool, lends: bool
 ) -> None:
     policy = FlushPolicy(config)

@@ -236,7 +236,7 @@ def test_a_request_after_the_end_of_the_service_is_answered_at_once() -> None:
     assert service.put_request(101).result(0) is PutMessageStatus.FLUSH_DISK_TIMEOUT
 
 
-def test_what_was_never_written_is_a_timeout() -> None:
+def test_waiting_for_unwritten_bytes_times_out() -> None:
     fs = MemoryFileSystem()
     service = GroupCommitService(new_log(fs), StoreCheckpoint(fs, PATHS.checkpoint))
     future = service.put_request(100)

@@ -145,7 +145,7 @@ def test_a_store_cannot_be_begun_on_a_full_disk_and_says_so(disk: Path) -> None:
     full_disk_line(run("ingest", disk / "store", *settings(LOG), stdin=lines_of(0, 1), codes=(3,))[2])
 
 
-def test_what_stands_in_config_and_the_checkpoint_stays_on_a_full_disk(disk: Path) -> None:
+def test_config_and_checkpoint_keep_their_content_on_a_full_disk(disk: Path) -> None:
     fs, paths = RealFileSystem(), StorePaths(disk)
     file, checkpoint = ConfigFile(fs, paths.config / "topics.json"), StoreCheckpoint(fs, paths.checkpoint)
     file.save({"old": 1})

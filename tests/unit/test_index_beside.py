@@ -61,7 +61,7 @@ def test_an_error_comes_out_of_the_next_call_or_of_the_end(bad: int) -> None:
     assert handed_over == list(range(1, bad + 1))
 
 
-def test_what_the_caller_raised_counts_more() -> None:
+def test_an_exception_of_the_caller_precedes_that_of_the_worker() -> None:
     dispatcher = Dispatcher(bad=1)
 
     def give_up() -> None:

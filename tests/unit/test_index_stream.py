@@ -73,7 +73,7 @@ def test_both_have_the_same_bytes(kind: type[FileSystem], tmp_path: Path, rng: r
     assert not threads()
 
 
-def test_what_is_put_after_a_flush_goes_through_the_mapping(tmp_path: Path) -> None:
+def test_entries_put_after_a_flush_use_the_mapping(tmp_path: Path) -> None:
     fs = RealFileSystem()
     both = mapped_and_streamed(fs, tmp_path, 300, 900)
     for index in both:

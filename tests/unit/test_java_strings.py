@@ -104,12 +104,12 @@ def test_numbers_are_read_as_java_reads_them(text: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "+", "-", " 1", "1 ", "1_0", "1L", "0x1", "²", "2147483648", "-2147483649"])
-def test_what_is_no_int_in_java_is_none_here(text: str) -> None:
+def test_text_that_java_refuses_as_an_int_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^For input string: "):
         parse_number(text, INT_MAX)
 
 
 @pytest.mark.parametrize("text", [str(LONG_MAX + 1), str(-LONG_MAX - 2), "9" * 5000])
-def test_what_is_no_long_in_java_is_none_here(text: str) -> None:
+def test_text_that_java_refuses_as_a_long_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^For input string: "):
         parse_number(text, LONG_MAX)

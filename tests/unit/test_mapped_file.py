@@ -73,7 +73,7 @@ def test_memory_is_brought_in_some_way_ahead_and_not_twice(make: Callable[[], Ma
     file.close()
 
 
-def test_what_is_brought_in_far_ahead_changes_no_byte_that_was_written(
+def test_prefaulting_changes_no_written_byte(
     make: Callable[[], MappedFile], rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mapped_file, "_ZEROS_AHEAD", memoryview(bytes(10_000)))
@@ -167,7 +167,7 @@ def test_if_not_even_zeros_can_be_written_the_content_is_unknown(
     file.close()
 
 
-def test_what_a_buffer_collects_needs_no_memory_of_the_file(make: Callable[[], MappedFile]) -> None:
+def test_a_write_buffer_prefaults_no_page_of_the_file(make: Callable[[], MappedFile]) -> None:
     file = make()
     file.write_into(np.zeros(SIZE, np.uint8), lambda buffer: None)
     file.prefault(1000)

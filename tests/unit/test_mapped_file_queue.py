@@ -207,7 +207,7 @@ def test_truncating_keeps_what_is_in_front(keep: int) -> None:
     assert [file.path.name for file in queue.files] == names(fs)
 
 
-def test_what_was_cut_does_not_come_back_after_a_power_cut(seed: int) -> None:
+def test_a_cut_tail_stays_cut_after_a_power_cut(seed: int) -> None:
     """The wiped tail is durable before anything new stands in front of it: else old records join on to new ones."""
     fs = MemoryFileSystem()
     queue = filled(fs, SIZE)
@@ -219,7 +219,7 @@ def test_what_was_cut_does_not_come_back_after_a_power_cut(seed: int) -> None:
 
 
 @pytest.mark.parametrize("keep", [1, SIZE, SIZE + 1, 2 * SIZE + 100])
-def test_what_was_not_flushed_before_a_cut_is_flushed_after_it(keep: int, seed: int) -> None:
+def test_a_flush_after_a_cut_covers_bytes_from_before_it(keep: int, seed: int) -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 2 * SIZE + 100)
     whole = contents(queue)
@@ -234,7 +234,7 @@ def test_what_was_not_flushed_before_a_cut_is_flushed_after_it(keep: int, seed: 
         assert file.read_at(0, length) == whole[at : at + length]
 
 
-def test_what_is_found_counts_as_flushed() -> None:
+def test_loaded_bytes_count_as_flushed() -> None:
     fs = MemoryFileSystem()
     filled(fs, 2 * SIZE)
     queue = new_queue(fs)
@@ -244,7 +244,7 @@ def test_what_is_found_counts_as_flushed() -> None:
     assert queue.flushed_where == queue.committed_where == SIZE + 7
 
 
-def test_what_was_wiped_and_then_removed_needs_no_sync() -> None:
+def test_a_wiped_and_removed_file_needs_no_sync() -> None:
     queue = filled(MemoryFileSystem(), SIZE)
     queue.truncate_dirty(100, wipe=True)
     queue.clear()
@@ -386,7 +386,7 @@ def test_the_next_file_is_made_once_ahead_and_taken() -> None:
     assert names(fs) == [offset_name(0), offset_name(SIZE)]
 
 
-def test_what_was_made_ahead_and_not_used_goes_again() -> None:
+def test_an_unused_prepared_file_is_removed() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 10)
     queue.prepare_next(warm=True)
@@ -467,7 +467,7 @@ def test_where_a_file_cannot_be_removed_none_behind_it_goes(way: str) -> None:
 # Files that are set aside
 
 
-def test_what_was_set_aside_is_written_over_and_the_rest_of_it_goes() -> None:
+def test_set_aside_files_are_overwritten_and_the_others_removed() -> None:
     fs = MemoryFileSystem()
     queue = filled(fs, 4 * SIZE - 10)
     queue.truncate_dirty(10, wipe=False, sets_aside=True)

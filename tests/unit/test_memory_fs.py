@@ -25,7 +25,7 @@ def after(fs: MemoryFileSystem, unsynced_fraction: float = 0.0, seed: int = 0, *
     return clone.open(PATH).read_at(0, 1 << 30) if clone.exists(PATH) else b"no file"
 
 
-def test_what_is_written_is_read() -> None:
+def test_a_read_returns_the_written_bytes() -> None:
     file = new_file(MemoryFileSystem())
     file.write_at(10, b"hello")
     assert file.read_at(8, 9) == b"\0\0hello\0\0"
@@ -108,7 +108,7 @@ def test_names_are_lost_from_some_change_on(seed: int) -> None:
     assert len(counts) > 2
 
 
-def test_what_lies_in_a_directory_that_was_lost_is_lost() -> None:
+def test_files_of_a_lost_directory_are_lost() -> None:
     fs = MemoryFileSystem()
     for name in ("kept", "lost"):
         fs.make_directory(DIRECTORY / name, synced=name == "kept")
@@ -214,7 +214,7 @@ def test_a_lock_is_held_by_one() -> None:
     assert fs.open(PATH).read_at(0, 9) == b"lock"
 
 
-def test_what_a_failed_sync_gave_up_is_not_made_durable_by_a_later_one() -> None:
+def test_a_later_sync_does_not_save_pages_that_a_failed_sync_dropped() -> None:
     fs = MemoryFileSystem()
     file = new_file(fs)
     file.sync()

@@ -86,7 +86,7 @@ def test_a_host_is_read_from_its_text(text: str, host: Host) -> None:
     "text",
     ["", "10.1.2.3", ":10911", "10.1.2.3:", "10.1.2.3:x", "my.host:80", "10.1.2.256:1", "1.2.3.4:²", "1.2.3.4:-1"],
 )
-def test_what_is_no_address_is_a_value_error(text: str) -> None:
+def test_an_invalid_address_raises_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         Host.parse(text)
 
@@ -117,7 +117,7 @@ def test_every_message_id_is_read_back_in_either_case(host: Host, phy_offset: in
 
 
 @pytest.mark.parametrize("msg_id", ["", "7F", "0" * 31, "0" * 33, "0" * 40, "0" * 57, "x" * 32, " " * 32, "0 " * 16])
-def test_what_is_no_message_id_is_a_value_error(msg_id: str) -> None:
+def test_an_invalid_message_id_raises_value_error(msg_id: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         parse_message_id(msg_id)
 

@@ -69,7 +69,7 @@ def test_frames_that_follow_each_other_are_one_body(kind: int) -> None:
         decompress(PACK[kind](b"one") + b"junk", kind)
 
 
-def test_what_stands_behind_a_zlib_stream_is_ignored() -> None:
+def test_bytes_after_a_zlib_stream_are_ignored() -> None:
     assert decompress(zlib.compress(b"one") + zlib.compress(b"two"), ZLIB) == b"one"
 
 

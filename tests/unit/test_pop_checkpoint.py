@@ -86,7 +86,7 @@ def test_a_record_without_topic_or_group_is_refused(tag: str) -> None:
             decode_pop_record(tag, body)
 
 
-def test_what_fastjson_reads_is_read() -> None:
+def test_lenient_forms_of_fastjson_are_read() -> None:
     """A missing field as null, a number as text, more offsets than messages, an invisible time below 0, 32 messages."""
     key = PopKey("T", "g", 0, 7, 9)
     body = b'{"t":"T","c":"g","so":"7","pt":9,"it":-2,"n":1,"d":[0,1],"bm":null,"bn":null,"rp":null,"zz":{"a":[]}}'

@@ -26,7 +26,7 @@ def test_the_last_separator_may_be_missing() -> None:
 
 
 @given(st.dictionaries(TEXT, TEXT, max_size=6))
-def test_what_was_encoded_is_decoded_in_its_order(properties: dict[str, str]) -> None:
+def test_decoding_inverts_encoding_and_keeps_the_order(properties: dict[str, str]) -> None:
     assert list(decode_properties(encode_properties(properties)).items()) == list(properties.items())
 
 
@@ -35,7 +35,7 @@ def test_a_value_may_hold_the_first_separator() -> None:
 
 
 @pytest.mark.parametrize("properties", [{"a\x01": "1"}, {"a\x02": "1"}, {"a": "1\x02"}])
-def test_what_could_not_be_read_back_is_refused(properties: dict[str, str]) -> None:
+def test_a_property_with_a_separator_is_refused(properties: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="separator"):
         encode_properties(properties)
 

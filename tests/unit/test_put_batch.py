@@ -126,7 +126,7 @@ ILLEGAL = [
 
 @pytest.mark.parametrize("illegal", ILLEGAL)
 @pytest.mark.parametrize("few", [0, 10], ids=["columns", "one by one"])
-def test_what_its_field_does_not_hold_is_refused_alone(
+def test_a_message_too_large_for_a_field_is_refused_alone(
     monkeypatch: pytest.MonkeyPatch, illegal: Message, few: int
 ) -> None:
     monkeypatch.setattr(put_batch, "FEW_MESSAGES", few)
@@ -180,7 +180,7 @@ NO_MESSAGES = [
 
 @pytest.mark.parametrize("odd", NO_MESSAGES)
 @pytest.mark.parametrize("few", [0, 10], ids=["columns", "one by one"])
-def test_what_is_no_message_is_refused_alone(monkeypatch: pytest.MonkeyPatch, odd: Any, few: int) -> None:
+def test_an_object_that_is_not_a_message_is_refused_alone(monkeypatch: pytest.MonkeyPatch, odd: Any, few: int) -> None:
     monkeypatch.setattr(put_batch, "FEW_MESSAGES", few)
     with open_store(MemoryFileSystem(), config=CONFIG) as store:
         result = store.put_batch([Message("orders", b"a"), odd, Message("orders", b"b")])
@@ -293,7 +293,7 @@ def test_a_store_that_takes_nothing_rejects_every_message() -> None:
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
-def test_what_a_disk_refused_half_way_is_not_there_afterwards(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_fails_half_way_leaves_no_message(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write_at = MemoryFile.write_at
 
     def half(file: MemoryFile, position: int, data: memoryview) -> None:

@@ -80,7 +80,7 @@ def test_in_the_delay_topic_the_tags_code_is_the_deliver_time(level: str, delay_
 
 
 @pytest.mark.parametrize("level", ["", "0", "-1", "+", "+0", "++5", "+-5", "5+", "x", "1.5", "²", "٣"])
-def test_what_is_no_level_leaves_the_hash_of_the_tag(level: str) -> None:
+def test_an_invalid_delay_level_leaves_the_hash_of_the_tag(level: str) -> None:
     assert tags_code(SCHEDULE_TOPIC, {"DELAY": level, "TAGS": "hello"}, NOON_MS, LEVELS_MS) == 99162322
 
 
@@ -131,7 +131,7 @@ def test_the_longest_extended_unit_is_read_back() -> None:
         "7fff" + "00" * 18,
     ],
 )
-def test_what_is_no_extended_unit_is_none(raw: str) -> None:
+def test_an_invalid_extended_unit_decodes_to_none(raw: str) -> None:
     assert decode_unit(bytes.fromhex(raw)) is None
 
 

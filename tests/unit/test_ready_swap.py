@@ -53,7 +53,7 @@ def finished(fs: MemoryFileSystem) -> dict[Path, bytes]:
     return files_of(fs)
 
 
-def test_what_the_mark_says_is_moved() -> None:
+def test_the_mark_decides_which_files_are_moved() -> None:
     moved = finished(marked())
     assert sorted(moved) == [ROOT / "checkpoint", QUEUE / NEW.name]
 
@@ -126,7 +126,7 @@ def test_an_error_that_passes_while_the_mark_is_set_takes_no_swap_back() -> None
 
 
 @pytest.mark.parametrize("raw", [b"{}", b"[]", b"null", b"7", b'{"logEnd":1}', b"\xff", b"[" * 100_000])
-def test_what_is_no_mark_moves_nothing(raw: bytes) -> None:
+def test_an_invalid_mark_moves_nothing(raw: bytes) -> None:
     fs = marked()
     write(fs, MARK, raw)
     assert finished(fs) == unmoved(marked())

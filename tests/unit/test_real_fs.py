@@ -113,7 +113,7 @@ def pages(rng: random.Random, count: int) -> mmap.mmap:
     return memory
 
 
-def test_what_is_written_past_the_cache_is_read_from_it_and_mapped(
+def test_direct_writes_are_visible_to_reads_and_mappings(
     fs: RealFileSystem, tmp_path: Path, rng: random.Random
 ) -> None:
     file = fs.open(tmp_path / "file", writable=True, create=True)
@@ -154,7 +154,7 @@ def test_a_sync_that_was_begun_is_ended_by_a_sync(fs: RealFileSystem, tmp_path: 
 
 
 @pytest.mark.parametrize("why", ["no whole page", "another file has the name", "no such file system"])
-def test_what_cannot_go_past_the_cache_is_written_all_the_same(
+def test_data_that_cannot_be_written_directly_is_written_anyway(
     fs: RealFileSystem, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     file = fs.open(tmp_path / "file", writable=True, create=True)
@@ -263,7 +263,7 @@ def test_no_permission_has_a_name(fs: RealFileSystem, tmp_path: Path) -> None:
         os.seteuid(user)
 
 
-def test_what_is_missing(fs: RealFileSystem, tmp_path: Path) -> None:
+def test_a_missing_path_has_no_entries_and_cannot_be_opened(fs: RealFileSystem, tmp_path: Path) -> None:
     assert fs.scan(tmp_path / "nowhere") == []
     assert not fs.exists(tmp_path / "nowhere")
     fs.remove(tmp_path / "nowhere")
@@ -273,14 +273,14 @@ def test_what_is_missing(fs: RealFileSystem, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("writable", [False, True])
-def test_what_is_no_file_is_refused_and_not_waited_for(fs: RealFileSystem, tmp_path: Path, *, writable: bool) -> None:
+def test_a_pipe_or_directory_is_refused_without_waiting(fs: RealFileSystem, tmp_path: Path, *, writable: bool) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, text in ((tmp_path / "pipe", "a pipe where a file"), (tmp_path, "a directory where a file")):
         with pytest.raises(NotAStoreError, match=text):
             fs.open(path, writable=writable)
 
 
-def test_what_lies_behind_a_link_that_leads_nowhere_is_not_missing(fs: RealFileSystem, tmp_path: Path) -> None:
+def test_a_broken_link_raises_and_does_not_count_as_missing(fs: RealFileSystem, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "unmounted")
     for use in (fs.scan, fs.open, lambda path: fs.can_rename(tmp_path, path)):
@@ -408,7 +408,7 @@ def test_an_overlay_asks_for_no_lock(tmp_path: Path) -> None:
     held.release()
 
 
-def test_what_is_kept_for_root_is_no_room_for_anybody_else(
+def test_only_root_may_use_the_reserved_space(
     fs: RealFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = types.SimpleNamespace(f_bfree=1 << 20, f_bavail=1 << 8, f_frsize=4096)
@@ -453,7 +453,7 @@ def test_an_overlay_is_listed_while_others_open_its_files(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("directory_mode", "file_mode"), [(0o755, 0o644), (0o750, 0o640), (0o700, 0o600), (0o777, 0o664)]
 )
-def test_what_root_makes_belongs_to_whom_the_directory_belongs(
+def test_files_made_by_root_belong_to_the_owner_of_the_directory(
     directory_mode: int, file_mode: int, tmp_path: Path
 ) -> None:
     def of(path: Path) -> tuple[int, int, int]:

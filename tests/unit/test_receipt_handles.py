@@ -54,7 +54,7 @@ def test_only_revive_queue_999_is_of_an_ordered_pop() -> None:
 
 
 @pytest.mark.parametrize("text", ["7 1 2 3 0 b 1 9 10 11", "7 1 2 3 0 b 1 9 ", "+7 01 2 3 0 b 1 9"])
-def test_what_java_accepts_besides_is_read(text: str) -> None:
+def test_other_forms_that_java_accepts_are_read(text: str) -> None:
     assert parse_receipt_handle(text) == ReceiptHandle(7, 1, 2, 3, "0", "b", 1, 9)
 
 

@@ -186,7 +186,7 @@ def test_properties_without_a_last_separator_get_one_before_the_crc() -> None:
     offset=st.integers(0, (1 << 63) - 1),
     number=st.integers(-(1 << 31), (1 << 31) - 1),
 )
-def test_what_was_encoded_is_decoded(
+def test_decoding_inverts_encoding(
     body: bytes,
     topic: str,
     properties: dict[str, str],

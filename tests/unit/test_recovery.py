@@ -90,7 +90,7 @@ def test_a_second_recovery_finds_nothing_to_do(killed: Path) -> None:
     assert bodies(killed) == ALL
 
 
-def test_what_was_cut_never_comes_back(killed: Path) -> None:
+def test_cut_records_never_return(killed: Path) -> None:
     """A record goes bad; a new one of the same length takes its place; then the writer is killed."""
     with open_reader(killed) as reader:
         bad = reader.get("orders", 0, 190).messages[0]
@@ -217,7 +217,7 @@ def test_an_index_that_a_power_cut_brings_back_is_not_that_of_a_new_log() -> Non
             assert all(len(store.query_offsets("orders", key)) == 1 for key in there), f"cut {number} of {len(cuts)}"
 
 
-def test_what_stood_in_index_files_that_are_gone_is_indexed_again() -> None:
+def test_keys_of_missing_index_files_are_indexed_again() -> None:
     clock, fs, messages = ManualClock(NOON_MS), MemoryFileSystem(), range(300)
     with open_store(fs, clock=clock) as store:
         for i in messages:

@@ -119,7 +119,7 @@ def test_the_end_of_a_file_is_the_end_of_the_log(log: Log, has_next_file: bool) 
     assert log.dispatched() == count + 400
 
 
-def test_what_is_not_confirmed_waits(log: Log) -> None:
+def test_unconfirmed_records_are_not_dispatched(log: Log) -> None:
     log.append(300)
     confirmed = [log.log.max_offset]
     log.reput._end_offset = lambda: confirmed[0]
@@ -174,7 +174,7 @@ def test_while_the_index_goes_back_the_queues_are_where_they_were(log: Log) -> N
     assert log.dispatched() == 300
 
 
-def test_what_was_deleted_stays_so_when_the_index_catches_up(log: Log) -> None:
+def test_a_deleted_queue_stays_deleted_when_the_index_catches_up(log: Log) -> None:
     """The queues were given all of it once more, and one that is gone has nothing that says so."""
     index = FullIndex(log)
     log.append(300)

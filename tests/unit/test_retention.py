@@ -430,7 +430,7 @@ def test_queues_keep_what_a_power_cut_may_give_back_to_the_log() -> None:
         assert log.min_offset > 0
 
 
-def test_what_could_not_be_removed_is_tried_again() -> None:
+def test_a_failed_removal_is_retried() -> None:
     clock = ManualClock(NOON_MS)
     fs = GatedFileSystem("remove", "consumequeue")
     with open_store(fs, clock=clock) as store:

@@ -189,7 +189,7 @@ def test_a_deliver_time_further_away_than_its_level_allows_is_none(deliveries: D
     assert deliveries.step(-3_600_000) == [b"x"]
 
 
-def test_what_could_not_be_put_is_tried_again(deliveries: Deliveries) -> None:
+def test_a_failed_delivery_is_retried(deliveries: Deliveries) -> None:
     deliveries.delay(Message("orders", b"x", delay_level=1), Message("orders", b"y", delay_level=1))
     deliveries.puts_work = False
     assert deliveries.step(1_000) == []
@@ -205,7 +205,7 @@ def test_a_topic_that_could_not_take_the_message_is_refused_when_it_is_put() -> 
             assert store.put(message).status is PutMessageStatus.MESSAGE_ILLEGAL
 
 
-def test_what_is_refused_for_good_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_message_that_is_always_refused_does_not_delay_the_others(caplog: pytest.LogCaptureFixture) -> None:
     """The broker was started again with another maxMessageSize, and does not take so large a body any more."""
     before = Deliveries()
     before.delay(Message("orders", b"x" * 101, delay_level=1), Message("orders", b"y", delay_level=1))

@@ -118,7 +118,7 @@ def test_an_expression_has_its_result(text: str) -> None:
         "a = 1e999",
     ],
 )
-def test_what_rocketmq_refuses_is_refused(text: str) -> None:
+def test_expressions_that_rocketmq_refuses_are_refused(text: str) -> None:
     for _ in range(2):  # the second time from the cache
         with pytest.raises(FilterSyntaxError):
             FILTERS.compile(text)

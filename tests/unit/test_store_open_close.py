@@ -117,7 +117,7 @@ def test_closing_twice_is_harmless_and_afterwards_nothing_is_put() -> None:
         store.put_batch([Message("orders", b"late")])
 
 
-def test_what_was_put_is_there_after_a_reopen_and_numbers_go_on() -> None:
+def test_a_reopen_keeps_messages_and_continues_offsets() -> None:
     fs, store = memory_store()
     for message in numbered(300):
         store.put(message)

@@ -234,7 +234,9 @@ def test_a_directory_with_the_oldest_files_that_was_not_given_is_told(
         assert [str(one) for one in opened.notes] == [str(note)]
 
 
-def test_what_retention_removed_is_not_missed(front_elsewhere: tuple[Path, MessageStoreConfig], tmp_path: Path) -> None:
+def test_files_that_retention_removed_are_not_reported_missing(
+    front_elsewhere: tuple[Path, MessageStoreConfig], tmp_path: Path
+) -> None:
     store, _ = front_elsewhere
     later = ManualClock(SystemClock().now_ms() + 73 * 3_600_000)
     config = in_directories(tmp_path, "b", "new")

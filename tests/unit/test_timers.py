@@ -155,7 +155,7 @@ def test_a_wheel_takes_no_more_space_than_its_slots() -> None:
 
 
 @pytest.mark.parametrize("ends", ["close", "kill"])
-def test_what_waits_is_delivered_once_by_the_next_start(ends: str) -> None:
+def test_the_next_start_delivers_waiting_timers_once(ends: str) -> None:
     case = TimerCase()
     for number in range(40):
         case.send(b"%d" % number, deliver_ms=NOON_MS + (number % 8 + 2) * SECOND_MS)

@@ -53,7 +53,7 @@ def test_a_short_record_of_a_listener_call(fields: int) -> None:
     "wrong",
     ["", "Pub", "Pub\x01x", "Sub\x011", WRITTEN.replace("\x013\x01", "\x019\x01"), WRITTEN.replace("17", "x", 1)],
 )
-def test_what_is_no_record_is_returned_beside_those_that_are(wrong: str) -> None:
+def test_malformed_trace_records_are_returned_beside_valid_ones(wrong: str) -> None:
     wrong = wrong.rstrip("\x02")
     assert decode_traces(f"{WRITTEN}{wrong}\x02{WRITTEN}") == ([PUB, PUB], [wrong] if wrong else [])
 

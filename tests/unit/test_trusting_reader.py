@@ -99,7 +99,7 @@ def test_a_store_that_is_being_written_reads_the_same(tmp_path, rng, after):
             assert quick.recovery.start_offset >= known
 
 
-def test_what_the_queues_do_not_know_yet_is_found_in_the_log(tmp_path, rng):
+def test_records_without_queue_units_are_found_in_the_log(tmp_path, rng):
     path = closed_store(tmp_path, 200, rng)
     with open_reader(path) as whole:
         expected = dump(whole)
