@@ -175,7 +175,7 @@ async def test_settings_change_all_or_none(broker: BrokerCase) -> None:
     assert black.code == ResponseCode.NO_PERMISSION
 
 
-async def test_what_tools_may_not_set_is_what_stood_in_the_configuration_at_the_start(
+async def test_tools_may_not_set_the_keys_that_the_start_forbids(
     start_broker: StartBroker,
 ) -> None:
     case = await start_broker(config_black_list="brokerPermission")
@@ -217,7 +217,7 @@ async def test_the_runtime_information_counts(broker: BrokerCase) -> None:
         (99_999, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
     ],
 )
-async def test_what_is_off_says_so(broker: BrokerCase, code: int, answer: int) -> None:
+async def test_a_disabled_feature_answers_with_an_error(broker: BrokerCase, code: int, answer: int) -> None:
     assert (await broker.ask(code)).code == answer
 
 
@@ -232,7 +232,7 @@ async def test_offsets_survive_a_restart(tmp_path: Path, start_broker: StartBrok
     assert case.server.offsets.query("G", "T", 0) == 1
 
 
-async def test_what_was_pulled_survives_a_restart_without_a_commit(start_broker: StartBroker) -> None:
+async def test_the_offset_of_a_pull_survives_a_restart_without_a_commit(start_broker: StartBroker) -> None:
     case = await start_broker()
     await case.send()
     await case.dispatched(1)

@@ -97,7 +97,7 @@ def test_addresses(pattern: str, fits: list[str], not_: list[str]) -> None:
         *("10.1-2", "{10.1.2.3}", "10.1.2.{}", "2001:1", "2001::g-h", "2001::1::*", "1:2:3:4:5:6:7::8-9", "::10000-2"),
     ],
 )
-def test_what_is_no_address_is_none(pattern: str) -> None:
+def test_an_invalid_address_pattern_raises(pattern: str) -> None:
     with pytest.raises(ConfigError):
         address_rule([pattern])
 
@@ -125,7 +125,7 @@ def test_a_file_that_says_something_else_is_refused(text: str) -> None:
         parse_accounts(text.encode(), "plain_acl.yml")
 
 
-def test_what_is_not_said_is_denied() -> None:
+def test_permissions_that_are_not_granted_are_denied() -> None:
     account = parse_accounts(ACL.encode(), "plain_acl.yml").by_key["ordersKey"]
     assert account.may("orders", PUB, group=False)
     assert not account.may("orders", SUB, group=False)
@@ -136,7 +136,7 @@ def test_what_is_not_said_is_denied() -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_is_a_groups_own_needs_that_group(start_with_accounts: StartBroker) -> None:
+async def test_requests_about_a_group_need_its_permission(start_with_accounts: StartBroker) -> None:
     broker = await start_with_accounts()
     about_other: list[tuple[int, dict[str, str], bytes]] = [
         (RequestCode.LOCK_BATCH_MQ, {}, LockBatchRequestBody(consumer_group="other", client_id="c").encode()),
@@ -316,7 +316,7 @@ ABOUT_A_TOPIC = [
 
 
 @pytest.mark.asyncio
-async def test_what_is_not_ones_own_is_not_looked_into(start_with_accounts: StartBroker) -> None:
+async def test_a_topic_without_permission_cannot_be_read(start_with_accounts: StartBroker) -> None:
     broker = await start_with_accounts()
     assert (await send(broker, "orders", ORDERS))[0] == ResponseCode.SUCCESS
     for topic in ("bills", "secret"):
@@ -347,7 +347,7 @@ async def test_no_spelling_of_a_name_leads_round_what_is_denied(start_with_accou
 
 
 @pytest.mark.asyncio
-async def test_what_is_of_the_whole_broker_is_for_administrators(start_with_accounts: StartBroker) -> None:
+async def test_requests_about_the_whole_broker_need_an_administrator(start_with_accounts: StartBroker) -> None:
     broker = await start_with_accounts()
     for code in (
         *(RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
@@ -560,7 +560,7 @@ def waiting_pull(**fields: int) -> PullMessageRequestHeader:
 
 
 @pytest.mark.asyncio
-async def test_what_goes_back_is_checked_by_the_topic_that_came_to_its_offset_meanwhile(
+async def test_a_message_sent_back_is_checked_by_the_topic_now_at_its_offset(
     start_with_accounts: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of the log has no topic yet, and needs no permission; another account's message is stored there."""
@@ -583,7 +583,7 @@ async def test_what_goes_back_is_checked_by_the_topic_that_came_to_its_offset_me
 
 
 @pytest.mark.asyncio
-async def test_what_is_passed_on_to_a_consumer_has_no_credentials(start_with_accounts: StartBroker) -> None:
+async def test_requests_passed_on_to_a_consumer_carry_no_credentials(start_with_accounts: StartBroker) -> None:
     """A signature covers neither code nor time: with it a consumer could delete the topic that was asked about."""
     broker = await start_with_accounts()
     taken: list[RemotingCommand] = []
@@ -648,7 +648,7 @@ async def test_a_new_file_is_in_force_and_a_broken_one_is_not(tmp_path: Path, st
     assert code == ResponseCode.SUCCESS
 
 
-def test_what_cannot_be_read_is_reported_once_a_change(tmp_path: Path) -> None:
+def test_an_unreadable_acl_file_is_reported_once_for_each_change(tmp_path: Path) -> None:
     file = tmp_path / "plain_acl.yml"
     file.write_text(ACL)
     control = AccessControl(file)

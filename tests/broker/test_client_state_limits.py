@@ -149,7 +149,7 @@ async def test_many_groups_that_change_at_once_are_told_in_slices_and_once() -> 
 
 
 @pytest.mark.asyncio
-async def test_what_a_client_is_asked_for_others_is_not_held_until_it_answers(broker: BrokerCase) -> None:
+async def test_a_request_passed_on_to_a_client_is_not_kept_until_its_answer(broker: BrokerCase) -> None:
     """GET_CONSUMER_RUNNING_INFO with a megabyte of body, at a consumer who does not answer."""
     silent = await asyncio.open_connection("127.0.0.1", broker.server.port)
     body = HeartbeatData(client_id="silent", consumer_data_set=[ConsumerData(group_name="G")]).encode()
@@ -257,7 +257,7 @@ async def test_no_offset_is_reset_for_a_queue_that_a_topic_does_not_have(broker:
     assert [await reset(number) for number in (0, 3, 4, 1 << 30)] == [0, 0, 29, 29]
 
 
-def test_what_is_forbidden_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_forbidden_topics_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups_module, "MAX_FORBIDDEN", 2)
     groups = SubscriptionGroupManager(LiveConfig(), ManualClock(0))
     for topic in ("T1", "T2", "T1"):

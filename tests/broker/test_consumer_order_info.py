@@ -152,7 +152,7 @@ def test_a_long_attempt_id_is_refused(case: OrderCase) -> None:
         case.pop(1, attempt="x" * 513)
 
 
-def test_what_is_gone_or_unused_is_dropped(case: OrderCase) -> None:
+def test_unused_order_info_is_dropped(case: OrderCase) -> None:
     for queue_id in (0, 7):
         case.pop(1, queue_id=queue_id)
     for topic, group in (("U", "G"), ("T", "H")):

@@ -214,7 +214,7 @@ def test_who_gave_up_a_topic_is_not_listed_for_it() -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_is_allowed_again_is_allowed_after_a_restart(tmp_path: Path, start_broker: StartBroker) -> None:
+async def test_a_lifted_prohibition_stays_lifted_after_a_restart(tmp_path: Path, start_broker: StartBroker) -> None:
     for forbidden in (True, False):
         case = await start_broker()
         case.server.groups.set_forbidden("later", "T", 2, forbidden=forbidden)

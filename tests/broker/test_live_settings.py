@@ -25,7 +25,7 @@ async def shown(broker: BrokerCase) -> list[str]:
     return (await broker.ask(RequestCode.GET_BROKER_CONFIG)).body.decode().splitlines()
 
 
-async def test_what_is_too_old_now_goes(start_broker: StartBroker) -> None:
+async def test_a_shorter_reserved_time_removes_old_files(start_broker: StartBroker) -> None:
     clock = ShiftedClock()
     case = await start_broker(
         clock=clock,
@@ -43,7 +43,7 @@ async def test_what_is_too_old_now_goes(start_broker: StartBroker) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_what_was_to_be_flushed_in_an_hour_is_flushed_now(start_broker: StartBroker) -> None:
+async def test_a_shorter_flush_interval_takes_effect_at_once(start_broker: StartBroker) -> None:
     case = await start_broker(
         flush_interval_commit_log_ms=HOUR_MS,
         flush_commit_log_thorough_interval_ms=HOUR_MS,
@@ -81,7 +81,7 @@ async def test_what_was_to_be_flushed_in_an_hour_is_flushed_now(start_broker: St
         ("tls.server.keyPath", "/theirs"),
     ],
 )
-async def test_what_only_a_start_reads_is_refused(broker: BrokerCase, entry: tuple[str, str]) -> None:
+async def test_a_key_that_only_a_start_reads_is_refused(broker: BrokerCase, entry: tuple[str, str]) -> None:
     before = await shown(broker)
     refused = await set_to(broker, defaultTopicQueueNums=3, **dict([entry]))
     assert refused.code == ResponseCode.INVALID_PARAMETER

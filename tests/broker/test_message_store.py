@@ -121,7 +121,7 @@ def test_a_pull_finds_what_stands_in_front_of_an_unreadable_page(
 
 
 @pytest.mark.asyncio
-async def test_what_recovery_cuts_is_a_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_recovery_logs_the_bytes_that_it_cuts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with MessageStore.open(tmp_path, BARE) as store:
         for number in range(40):
             last = store.put(Message("orders", b"%0400d" % number, queue_id=0))

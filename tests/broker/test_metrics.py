@@ -77,7 +77,7 @@ async def test_requests_and_messages_are_counted(start_broker: StartBroker) -> N
     assert throughput == value("rocketmq_message_size_sum", topic="T") == case.server.store.max_phy_offset
 
 
-async def test_what_is_exported_is_in_the_catalog(start_broker: StartBroker) -> None:
+async def test_exported_metrics_are_in_the_catalog(start_broker: StartBroker) -> None:
     case = await start_broker(**PROM)
     await case.send()
     found = await scrape(case)

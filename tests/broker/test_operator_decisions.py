@@ -85,7 +85,7 @@ async def test_a_group_with_fewer_retry_queues_leaves_those_that_hold_messages(b
     assert await send_back_all(broker) == {0}
 
 
-async def test_what_fails_goes_to_no_queue_that_the_retry_topic_does_not_have(broker: BrokerCase) -> None:
+async def test_a_failed_message_goes_to_an_existing_retry_queue(broker: BrokerCase) -> None:
     """A store of RocketMQ has such a topic; and an operator may have made it smaller, which stands."""
     await update_group(broker, retry_queue_nums=3)
     await broker.heart_beat()
@@ -104,7 +104,7 @@ async def test_a_message_that_comes_back_leaves_the_order_of_its_retry_topic(bro
     assert broker.server.topics.version.counter <= version + 1  # of T, which the first send made
 
 
-async def test_what_is_allowed_again_of_one_topic_stays_forbidden_of_another(broker: BrokerCase) -> None:
+async def test_allowing_one_topic_leaves_another_forbidden(broker: BrokerCase) -> None:
     for topic in ("T", "U"):
         await broker.send(topic)
         await broker.ask(UpdateGroupForbiddenRequestHeader(group="G", topic=topic, readable=False))
@@ -190,7 +190,7 @@ async def test_settings_of_topics_and_groups_stand(start_broker: StartBroker, ho
     assert (await broker.pull("U")).code == ResponseCode.NO_PERMISSION
 
 
-async def test_what_a_pull_commits_does_not_undo_the_reset_that_it_is_told_of(broker: BrokerCase) -> None:
+async def test_the_commit_of_a_pull_does_not_undo_a_reset(broker: BrokerCase) -> None:
     for _ in range(5):
         await broker.send()
     await broker.dispatched(5)

@@ -704,7 +704,7 @@ async def test_a_batch_acknowledges_several_messages(pops: Pops) -> None:
 # The merge buffer
 
 
-async def test_what_is_acknowledged_in_memory_is_not_stored(start: StartPops) -> None:
+async def test_messages_acknowledged_in_memory_store_no_records(start: StartPops) -> None:
     pops = await start(enable_pop_buffer_merge=True)
     await pops.send(b"a", b"b")
     for one in await pops.pop():

@@ -156,7 +156,7 @@ async def test_where_memory_cannot_be_brought_in_the_append_decides(broker: Brok
 
 
 @pytest.mark.asyncio
-async def test_what_waits_too_long_for_memory_is_refused(
+async def test_a_send_that_waits_too_long_for_memory_is_refused(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await start_broker(wait_time_in_send_queue_ms=200)

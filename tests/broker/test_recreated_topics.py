@@ -239,7 +239,7 @@ def damage(file: Path, at: int, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("topics", [None, {"orders"}, {"orders", "paid"}], ids=["all", "one", "both"])
-def test_what_was_deleted_is_not_exported(tmp_path: Path, topics: set[str] | None) -> None:
+def test_an_export_leaves_out_the_deleted_topic(tmp_path: Path, topics: set[str] | None) -> None:
     path = closed_store(tmp_path)
     selection = ExportSelection(topics=frozenset(topics) if topics else None)
     export_store(path, tmp_path / "out", selection=selection, config=SMALL, given=GEOMETRY_KEYS)
@@ -377,7 +377,7 @@ def deliver(store: MessageStore, fs: MemoryFileSystem, clock: ManualClock) -> No
 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("plain", [0, 1])
-def test_what_was_delayed_for_a_deleted_topic_does_not_make_it_again(plain: int, restart: bool) -> None:
+def test_a_delayed_message_does_not_recreate_a_deleted_topic(plain: int, restart: bool) -> None:
     """Neither the old topic nor a new one of its name gets it; a topic without messages is known until a restart."""
     fs, clock = MemoryFileSystem(), ManualClock(1_700_000_000_000)
     options = {"given": GEOMETRY_KEYS, "fs": fs, "clock": clock, "housekeeping": False}

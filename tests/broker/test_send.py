@@ -117,7 +117,9 @@ async def pull_all(broker: BrokerCase, count: int, **fields: int) -> bytes:
         ({"body": BATCH, "batch": True, "sys_flag": 0x8}, ResponseCode.MESSAGE_ILLEGAL, "the message is illegal"),
     ],
 )  # fmt: skip
-async def test_what_is_refused(broker: BrokerCase, fields: dict[str, object], code: int, remark: str) -> None:
+async def test_an_invalid_send_is_refused_with_code_and_remark(
+    broker: BrokerCase, fields: dict[str, object], code: int, remark: str
+) -> None:
     response = await broker.send(**fields)  # type: ignore[arg-type]
     assert response.code == code
     assert remark in str(response.remark)

@@ -70,7 +70,7 @@ def assert_is(run: SendRun, i: int, request: RemotingCommand) -> None:
     assert properties.unique_key == text_at(run, rows.UNIQUE_AT, rows.UNIQUE_LENGTH, i)
 
 
-def test_what_a_run_says_is_what_its_requests_say(rng: random.Random) -> None:
+def test_a_run_has_the_fields_of_its_requests(rng: random.Random) -> None:
     taken = 0
     for number in range(4000):
         data = send_frame(number) + odd_frame(rng, number)
@@ -367,7 +367,9 @@ def no_store(server: BrokerServer) -> None:
     ("broken", "code"),
     [(no_disk, ResponseCode.FLUSH_DISK_TIMEOUT), (no_store, ResponseCode.SERVICE_NOT_AVAILABLE)],
 )
-async def test_what_goes_wrong_is_said_to_each(tmp_path: Path, broken: Break, code: ResponseCode) -> None:
+async def test_a_failed_run_answers_each_request_with_the_error(
+    tmp_path: Path, broken: Break, code: ResponseCode
+) -> None:
     read = b"".join(send_frame(n, flag=ONEWAY if n == 3 else 0) for n in range(10))
     reads = [send_frame(99), read, read]
     fed = await assert_same(tmp_path, reads, broken=broken, flush_disk_type=FlushDiskType.SYNC_FLUSH)

@@ -23,7 +23,7 @@ def sums(stats: BrokerStatsManager, now_ms: int) -> list[int]:
     return [found.stats_minute.sum, found.stats_hour.sum, found.stats_day.sum]
 
 
-def test_what_came_before_the_first_sample_counts() -> None:
+def test_messages_before_the_first_sample_count() -> None:
     stats = BrokerStatsManager()
     stats.put("T", 3, 300)
     stats.sample(START_MS)
@@ -59,7 +59,7 @@ async def viewed(broker: BrokerCase, kind: str, key: str) -> int | None:
 
 
 @pytest.mark.asyncio
-async def test_what_went_through_the_broker_is_counted_by_its_cluster(broker: BrokerCase) -> None:
+async def test_the_cluster_counts_all_messages_of_the_broker(broker: BrokerCase) -> None:
     assert [await viewed(broker, kind, "DefaultCluster") for kind in ("BROKER_PUT_NUMS", "BROKER_GET_NUMS")] == [
         None,
         None,
@@ -75,7 +75,7 @@ async def test_what_went_through_the_broker_is_counted_by_its_cluster(broker: Br
 
 
 @pytest.mark.asyncio
-async def test_what_is_sent_back_counts_for_its_own_topic(broker: BrokerCase) -> None:
+async def test_a_message_sent_back_counts_for_its_own_topic(broker: BrokerCase) -> None:
     """Not for the one that the request names, nor for the retry topic where it comes back once more."""
     await broker.send("T")
     for offset in (0, broker.server.store.max_phy_offset):

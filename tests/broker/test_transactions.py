@@ -219,7 +219,7 @@ async def test_an_op_message_is_put_when_it_is_full(start: StartTransactions) ->
         ({"at": -1}, ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed"),
     ],
 )
-async def test_what_names_no_half_message_is_refused(
+async def test_an_end_without_its_half_message_is_refused(
     tx: Transactions, change: dict[str, Any], code: int, remark: str
 ) -> None:
     half = await tx.prepare()
@@ -342,7 +342,7 @@ async def test_a_new_one_is_checked_once_where_no_check_is_allowed(start: StartT
 
 
 @pytest.mark.parametrize("msg_id", [None, "", "no id", "7F00000100002A9F0000000000000000", "FF" * 16])
-async def test_what_names_no_discarded_message_is_not_resumed(tx: Transactions, msg_id: str | None) -> None:
+async def test_only_a_discarded_half_message_can_be_resumed(tx: Transactions, msg_id: str | None) -> None:
     await tx.case.send("T")
     refused = await tx.case.ask(ResumeCheckHalfMessageRequestHeader(msg_id=msg_id))
     assert refused.code == ResponseCode.SYSTEM_ERROR

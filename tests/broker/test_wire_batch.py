@@ -66,7 +66,7 @@ def test_its_message_ids_are_those_of_its_messages(rng: random.Random, store: st
         assert result.msg_id == ",".join(message_id(host, place) for place in places)
 
 
-def test_what_is_a_batch_is_said_by_both(rng: random.Random) -> None:
+def test_kernel_and_reference_accept_the_same_batches(rng: random.Random) -> None:
     for _ in range(2000):
         raw = bytearray(wire(rng, rng.randrange(4)))
         for _ in range(rng.randrange(3) if raw else 0):
@@ -84,7 +84,7 @@ def test_what_is_a_batch_is_said_by_both(rng: random.Random) -> None:
             assert measure_batch(cut) == (len(spans), not has_zeros)
 
 
-def test_what_is_no_batch_is_refused(rng: random.Random) -> None:
+def test_an_invalid_batch_is_refused(rng: random.Random) -> None:
     for _ in range(300):
         raw = bytearray(wire(rng, 3))
         for _ in range(rng.randint(1, 3)):

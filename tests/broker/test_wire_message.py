@@ -44,7 +44,7 @@ def test_properties_are_taken_as_they_came_only_where_that_is_what_they_say(rng:
         "TAGS\x01a\x02UNIQ_KEY\x01k",
     ],
 )
-def test_what_producers_send_is_plain(text: str) -> None:
+def test_properties_of_producers_are_plain(text: str) -> None:
     assert plain_properties(text, "") == PlainProperties(encode_properties(read_properties(text)), "k", True)
 
 
@@ -55,7 +55,7 @@ def test_what_producers_send_is_plain(text: str) -> None:
         *("UNIQ_KEY\x01k\x02a\x02", "UNIQ_KEY\x01k\x02a\x01\x02", "UNIQ_KEY\x01k\x01l\x02", "UNIQ_KEY\x01k\x02\x02"),
     ],
 )
-def test_what_must_be_looked_at_is_not(text: str | None) -> None:
+def test_properties_that_need_processing_are_not_plain(text: str | None) -> None:
     assert plain_properties(text, "") is None
 
 

@@ -90,7 +90,7 @@ def test_messages_have_bodies_and_flags_as_a_consumer_gets_them(tmp_path: Path) 
         assert broker.messages("longer") == [larger]
 
 
-def test_what_is_missing_is_shown(broker: EmbeddedBroker) -> None:
+def test_a_failed_wait_lists_the_messages_that_are_there(broker: EmbeddedBroker) -> None:
     send(broker, "orders", b"a body")
     with pytest.raises(AssertionError, match=r"orders has 1 messages, not 2:\n  queue \d offset 0 .*b'a body'"):
         broker.wait_for_messages("orders", 2, timeout_s=0.1)
@@ -236,7 +236,7 @@ with TemporaryDirectory() as foreign:
 """
 
 
-def test_what_a_test_made_read_only_goes_and_what_a_link_leads_to_is_left_alone() -> None:
+def test_read_only_files_are_removed_and_targets_of_links_stay() -> None:
     ended = subprocess.run([sys.executable, "-c", READ_ONLY], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.stdout, ended.stderr) == ("False 0o755\n", "")
 
@@ -520,7 +520,7 @@ def test_the_copy_of_a_broker_in_a_forked_process_ends_and_removes_nothing(progr
     assert forked(program) == "[b'one'] True\n"
 
 
-def test_what_is_stored_is_read_in_a_forked_process_too() -> None:
+def test_a_forked_process_reads_the_stored_messages() -> None:
     program = 'send(b"two"); broker.wait_for_messages("orders", 2, timeout_s=60); print("both", flush=True)'
     assert re.fullmatch(r"both\n\[b'\w+', b'\w+'\] True\n", forked(program))
 
@@ -543,7 +543,7 @@ def test_a_broker_that_is_dropped_stops_removes_its_store_and_says_so() -> None:
         time.sleep(0.01)
 
 
-def test_what_is_asked_of_a_closed_broker_is_an_error_and_begins_nothing() -> None:
+def test_a_closed_broker_raises_and_starts_nothing() -> None:
     broker = EmbeddedBroker()
     with broker:
         broker.create_topic("orders", 1)

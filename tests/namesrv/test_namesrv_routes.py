@@ -69,7 +69,7 @@ def test_a_topic_is_where_its_brokers_are(manager: Manager) -> None:
     assert manager.system_topics().broker_addr == ADDRESS
 
 
-def test_what_a_route_says_can_be_changed_without_changing_the_tables(manager: Manager) -> None:
+def test_changing_a_returned_route_leaves_the_tables_unchanged(manager: Manager) -> None:
     manager.come(registration(), topics("T", "A"))
     route = manager.found("T")
     route.queue_datas[0].perm = 0

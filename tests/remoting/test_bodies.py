@@ -72,7 +72,7 @@ def test_numbers_in_strings_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"queueDatas":7}', b"{" * 100_000, b'{"a":"' + b'\\"' * 100_000])
-def test_what_is_no_body_is_refused(raw: bytes) -> None:
+def test_an_invalid_body_is_refused(raw: bytes) -> None:
     with pytest.raises(RemotingCommandError, match="no TopicRouteData"):
         decode_body(TopicRouteData, raw)
 

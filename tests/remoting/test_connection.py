@@ -26,7 +26,7 @@ def only(data: bytes) -> RemotingCommand:
 
 
 @given(commands())
-def test_what_is_sent_is_received(command: RemotingCommand) -> None:
+def test_a_received_command_equals_the_sent_one(command: RemotingCommand) -> None:
     received = only(encode_command(command))
     assert received == command
     assert received.serialize_type == command.serialize_type
@@ -63,7 +63,7 @@ def test_a_large_frame_in_many_chunks_is_joined_once() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[2], [2, 20_000]])
-def test_what_is_counted_is_what_a_frame_in_small_pieces_takes(sizes: list[int]) -> None:
+def test_buffered_bytes_counts_the_memory_of_a_frame_in_small_pieces(sizes: list[int]) -> None:
     """Strangers are bounded by ``buffered_bytes``; each piece by itself costs a page of an asyncio socket."""
     announced = struct.pack(">II", 15 << 20, 100)
     connection = Connection()
@@ -115,7 +115,7 @@ def test_large_and_small_pieces_join_in_order(rng: random.Random) -> None:
         (frame(struct.pack(">hBhiiiI", 1, 0, 0, 0, 0, 0, 9) + bytes(8), serialize_type=1), "extFields of 9 bytes"),
     ],
 )
-def test_what_is_no_frame_is_refused_with_one_line(data: bytes, reason: str | None) -> None:
+def test_an_invalid_frame_is_refused_with_one_line(data: bytes, reason: str | None) -> None:
     if reason is None:  # the frame is sound, its extFields are not: found when somebody asks for them
         with pytest.raises(RemotingCommandError, match="no object"):
             assert only(data).ext_fields
@@ -124,7 +124,7 @@ def test_what_is_no_frame_is_refused_with_one_line(data: bytes, reason: str | No
         Connection().receive(data)
 
 
-def test_what_was_whole_in_front_of_no_frame_is_handed_on() -> None:
+def test_whole_frames_before_an_invalid_one_are_returned() -> None:
     sent = [RemotingCommand(10, opaque=number, body=b"x") for number in range(5)]
     connection = Connection()
     assert connection.receive(b"".join(map(encode_command, sent)) + b"GET / HTTP/1.1\r\n") == sent

@@ -65,7 +65,7 @@ def test_numbers_as_java_parses_them(form: int, text: str, number: int) -> None:
 
 @FORMS
 @pytest.mark.parametrize("text", ["x", " 7", "7 ", "2147483648", "-2147483649", "1_0", "0x7", "9" * 5000, "--1", "+"])
-def test_what_is_no_number_is_said_so(form: int, text: str) -> None:
+def test_an_invalid_number_is_named_in_the_error(form: int, text: str) -> None:
     received = over_the_wire(RemotingCommand(30, ext_fields={"topic": "T", "queueId": text}), form)
     with pytest.raises(RemotingCommandError, match=r"^the custom field <queueId> is not a valid number"):
         received.read(GetMaxOffsetRequestHeader)

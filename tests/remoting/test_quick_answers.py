@@ -48,7 +48,7 @@ def test_it_is_the_ordinary_answer(rng: random.Random) -> None:
 @pytest.mark.parametrize(
     ("transaction_id", "serialize_type"), [(None, 0), ("", 0), ('a"b', 0), ("a\\b", 0), ("ü", 0), ("plain", 1)]
 )
-def test_what_is_not_plain_goes_the_ordinary_way(transaction_id: str | None, serialize_type: int) -> None:
+def test_unusual_answers_take_the_ordinary_path(transaction_id: str | None, serialize_type: int) -> None:
     header = SendMessageResponseHeader(msg_id="00", queue_id=0, queue_offset=0, transaction_id=transaction_id)
     assert quick(RemotingCommand(310, serialize_type=serialize_type), header) is None
 
@@ -87,7 +87,7 @@ def found(**values: int | None) -> PullMessageResponseHeader:
     return PullMessageResponseHeader(**{**given, "topic_sys_flag": 0, "group_sys_flag": 1, **values})
 
 
-def test_what_a_pull_found_has_the_ordinary_head(rng: random.Random) -> None:
+def test_a_quick_pull_answer_has_the_ordinary_head(rng: random.Random) -> None:
     for _ in range(50):
         body = rng.randbytes(rng.randrange(50))
         header = found(next_begin_offset=rng.randrange(1 << 63), max_offset=rng.randrange(1 << 63))

@@ -39,7 +39,7 @@ STATIC = TopicQueueMappingInfo(topic="orders", bname="broker-a", total_queues=2,
 @given(
     st.lists(st.builds(TopicConfig, topic_name=WORD, perm=st.integers(0, 7), attributes=st.dictionaries(WORD, WORD)))
 )
-def test_what_is_written_is_read(topics: list[TopicConfig]) -> None:
+def test_decoding_inverts_encoding(topics: list[TopicConfig]) -> None:
     body = body_of(*topics, mappings=(STATIC,))
     assert decode_compressed(encode_compressed(body)) == body
 

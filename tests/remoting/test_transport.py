@@ -122,7 +122,7 @@ def test_requests_are_answered(run: Callable[[Scenario], None]) -> None:
     run(scenario)
 
 
-def test_what_fails_and_what_is_unknown_is_answered_too(run: Callable[[Scenario], None]) -> None:
+def test_failed_and_unknown_requests_are_answered(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         async with serving() as (_, address), calling() as client:
             unknown = await client.invoke(address, RemotingCommand(77), 60_000)
@@ -274,7 +274,7 @@ def test_one_way_leaves_no_trace(run: Callable[[Scenario], None]) -> None:
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_what_was_sent_before_closing_arrives(run: Callable[[Scenario], None], tls: bool) -> None:
+def test_requests_sent_before_a_close_arrive(run: Callable[[Scenario], None], tls: bool) -> None:
     async def scenario() -> None:
         seen: list[int] = []
         server = RemotingServer(RequestDispatcher({ECHO: lambda channel, request: seen.append(len(request.body))}))
@@ -408,7 +408,7 @@ def test_an_answer_in_front_of_no_frame_arrives_without_a_loop(run: Callable[[Sc
     run(scenario)
 
 
-def test_what_was_said_over_tls_in_front_of_no_tls_is_handed_on() -> None:
+def test_tls_data_before_invalid_bytes_is_returned() -> None:
     server = TlsSession(self_signed_context(), server_side=True)
     client = TlsSession(known_to_nobody(), server_side=False)
     for _ in range(2):
@@ -741,7 +741,7 @@ def test_who_waits_until_more_can_be_sent_is_not_cut_off(
     run(scenario)
 
 
-def test_what_is_sent_in_one_turn_leaves_in_one_write(run: Callable[[Scenario], None]) -> None:
+def test_answers_of_one_loop_turn_leave_in_one_write(run: Callable[[Scenario], None]) -> None:
     async def scenario() -> None:
         async with serving() as (_, address):
             reader, writer = await asyncio.open_connection(*split_address(address))
@@ -987,7 +987,7 @@ def test_no_tls_unless_asked_for() -> None:
         f"host:{'9' * 5000}",
     ],
 )
-def test_what_is_no_address_is_said_so(address: str) -> None:
+def test_an_invalid_address_is_named_in_the_error(address: str) -> None:
     with pytest.raises(RemotingError, match="no address"):
         split_address(address)
 
