@@ -113,9 +113,7 @@ def topics(broker: EmbeddedBroker, producer: Producer) -> tuple[str, str]:
     return "StatsA", "StatsB"
 
 
-def test_what_a_group_has_consumed_of_one_topic_has_no_queue_of_another(
-    admin: AdminClient, topics: tuple[str, str]
-) -> None:
+def test_consume_stats_of_one_topic_have_no_queue_of_another(admin: AdminClient, topics: tuple[str, str]) -> None:
     admin.create_topic("%RETRY%stats", read_queue_nums=1, write_queue_nums=1)  # as the first failure does
     for topic in topics:
         stats = admin.consume_stats("stats", topic)

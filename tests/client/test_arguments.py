@@ -91,7 +91,7 @@ def test_a_message_that_is_wrong_is_refused_in_words(wrong: dict[str, Any], said
         check_message(message, CONFIG)
 
 
-def test_what_a_producer_sends_is_not_refused() -> None:
+def test_valid_arguments_of_a_producer_are_accepted() -> None:
     properties = {"a": "", "UNIQ_KEY": "x", "DELAY": "18"}
     check_message(Message("%RETRY%g", b"x", tags="a b", keys=("k", "ü"), properties=properties, flag=-1), CONFIG)
     check_message(Message("T", b"x", delay_level=30), ProducerConfig(NOWHERE, max_delay_level=40))
@@ -180,7 +180,7 @@ def lite() -> Iterator[LitePullConsumer]:
     "wrong",
     [42, None, "f", lambda m: None, lambda: None, lambda m, c, more: None, generator, WithoutCall(), WithoutCall, dict],
 )
-def test_what_cannot_be_a_listener_is_refused(push: PushConsumer, listen: str, wrong: Any) -> None:
+def test_an_invalid_listener_is_refused(push: PushConsumer, listen: str, wrong: Any) -> None:
     with pytest.raises(
         MQClientError, match=rf"{listen}: listener=.* is not allowed: a function of \(messages, context\)"
     ):

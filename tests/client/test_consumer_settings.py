@@ -41,7 +41,7 @@ from gantrymq.remoting.codes import SerializeType
         ({"consume_timestamp": "yesterday"}, "consumeTimestamp"),
     ],
 )
-def test_what_is_out_of_range_is_named(settings: dict[str, object], key: str) -> None:
+def test_a_setting_out_of_range_is_named(settings: dict[str, object], key: str) -> None:
     with pytest.raises(ConfigError, match=key):
         PushConsumerConfig("a:1", **({"consumer_group": "g"} | settings))  # type: ignore[arg-type]
 
@@ -58,7 +58,7 @@ def test_what_is_out_of_range_is_named(settings: dict[str, object], key: str) ->
         ({"consume_from_where": 0}, "consumeFromWhere=0 is not allowed: one of CONSUME_FROM_LAST_OFFSET, "),
     ],
 )
-def test_what_is_of_a_wrong_type_is_named(settings: dict[str, Any], said: str) -> None:
+def test_a_setting_of_a_wrong_type_is_named(settings: dict[str, Any], said: str) -> None:
     for config in (PushConsumerConfig, LitePullConsumerConfig):
         with pytest.raises(ConfigError, match=re.escape(said)):
             config("a:1", **({"consumer_group": "g"} | settings))
@@ -84,7 +84,7 @@ def test_an_item_of_an_enum_may_be_given_by_its_text() -> None:
     assert (made.compression_type, made.serialize_type) == (CompressionType.LZ4, SerializeType.ROCKETMQ)
 
 
-def test_what_other_libraries_give_is_taken_for_what_it_means() -> None:
+def test_values_of_other_libraries_are_converted() -> None:
     class Address(str):
         """As numpy and enums of texts have their own."""
 
@@ -124,7 +124,7 @@ def test_the_settings_of_lite_pull_fit_each_other() -> None:
         "topic_metadata_check_interval_ms",
     ],
 )
-def test_what_is_a_long_in_java_may_be_for_ever(name: str) -> None:
+def test_a_setting_that_is_a_long_in_java_takes_the_largest_long(name: str) -> None:
     kinds: list[type[ClientConfig]] = [PushConsumerConfig, LitePullConsumerConfig]
     for config in [one for one in kinds if name in one.__dataclass_fields__]:
         for most in (LONG_MAX, sys.maxsize):

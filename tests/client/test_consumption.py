@@ -127,7 +127,7 @@ def test_an_expired_message_is_sent_back_and_its_answer_ignored() -> None:
     play(scenario)
 
 
-def test_what_cannot_be_sent_back_is_consumed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_cannot_be_sent_back_is_consumed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(concurrent_module, "AGAIN_SECONDS", 0.01)
 
     async def scenario() -> None:
@@ -382,7 +382,7 @@ def test_whatever_gives_an_awaitable_is_awaited(kind: Callable[..., Any], made: 
     ],
 )
 @pytest.mark.parametrize("is_awaited", [False, True])
-def test_what_a_listener_returned_by_mistake_is_a_failure(
+def test_an_invalid_result_of_a_listener_is_a_failure(
     kind: Callable[..., Any],
     foreign: object,
     is_awaited: bool,

@@ -258,7 +258,7 @@ def test_a_close_that_a_listener_begins_beside_itself_waits_for_it(broker: Embed
     assert broker.consumer_offsets("beside", "Beside") == {0: 1}
 
 
-def test_what_a_listener_fails_with_once_its_consumer_is_closed_comes_again(broker: EmbeddedBroker) -> None:
+def test_messages_that_fail_after_a_close_are_delivered_again(broker: EmbeddedBroker) -> None:
     """It is not sent back any more: whoever sends it back would make a producer that nobody closes."""
 
     async def scenario() -> None:

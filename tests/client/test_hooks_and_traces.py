@@ -276,7 +276,7 @@ def test_a_hook_is_around_each_listener_call_for_popped_messages() -> None:
 
 
 @pytest.mark.parametrize("hooks", [Seen, [Seen], [1], "hook", None])
-def test_what_is_no_hook_is_refused(hooks: Any) -> None:
+def test_an_invalid_hook_is_refused(hooks: Any) -> None:
     some = {"consumer_group": "g"}
     for kind, group in ((Producer, {}), (PushConsumer, some), (SimpleConsumer, some)):
         with pytest.raises(ConfigError, match="hooks="):
@@ -401,7 +401,7 @@ def traced(count: int, **fields: Any) -> Iterable[TraceRecord]:
 
 
 @pytest.mark.asyncio
-async def test_what_cannot_be_sent_is_dropped_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_traces_that_cannot_be_sent_are_dropped_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     sends = Sends()
     dispatcher = TraceDispatcher("Traces", lambda: sends)
     dispatcher.append(traced(trace.MAX_RECORDS + 5))

@@ -38,7 +38,7 @@ def test_a_call_under_way_ends_with_the_loop() -> None:
     loop.close(nothing())
 
 
-def test_what_is_cancelled_before_is_only_cancelled() -> None:
+def test_a_call_cancelled_before_its_start_never_runs() -> None:
     loop = LoopThread("tester")
     call = loop.submit(asyncio.Event().wait())
     assert call.cancel()
@@ -89,7 +89,7 @@ class TimeLimitError(Exception):
     """What a signal's handler raises in the midst of a call."""
 
 
-def test_what_an_interrupted_caller_waited_for_is_cancelled() -> None:
+def test_an_interrupt_cancels_the_awaited_call() -> None:
     loop, ended = LoopThread("tester"), threading.Event()
 
     def strike(number: int, frame: object) -> None:
@@ -182,7 +182,7 @@ def test_every_call_that_was_begun_ends() -> None:
 
 
 @pytest.mark.parametrize("client", [Producer, PushConsumer, LitePullConsumer])
-def test_what_cannot_be_made_leaves_no_thread(client: Callable[..., object]) -> None:
+def test_a_client_that_cannot_be_made_leaves_no_thread(client: Callable[..., object]) -> None:
     before = set(threading.enumerate())
     settings = {"tls.enable": "true", "tls.client.certPath": "nowhere.pem"}
     group = "producer_group" if client is Producer else "consumer_group"

@@ -56,7 +56,7 @@ def test_namespaces(name: str, wrapped: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["NS%TBW102", "NS%CID_RMQ_SYS_q", "NS%rmq_sys_t", "NS%NS%x", "%DLQ%NS%NS%x", "NS%"])
-def test_what_would_be_another_without_its_namespace_is_shown_with_it(name: str) -> None:
+def test_a_name_that_is_ambiguous_without_its_namespace_keeps_it(name: str) -> None:
     assert without_namespace("NS", name) == name == wrap_namespace("NS", name)
 
 
@@ -317,6 +317,6 @@ def test_a_body_that_is_not_what_its_flag_says_comes_as_it_is_stored(tmp_path: P
     assert len(list(decode_records(records, max_decompressed_body_size=6_000))[1].body) == 6_000
 
 
-def test_what_is_no_record_is_said_so() -> None:
+def test_bytes_that_are_no_record_raise() -> None:
     with pytest.raises(RemotingCommandError, match="zeros"):
         list(decode_records(bytes(100)))

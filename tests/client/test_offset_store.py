@@ -169,7 +169,7 @@ def test_offsets_whose_file_is_removed_while_they_are_used_go_on(tmp_path: Path)
 
 
 @pytest.mark.parametrize("foreign", ["{", "[1]", '{"offsetTable":5}', '{"offsetTable":{{"topic":"T"}:"x"}}', "\0\1"])
-def test_what_is_none_of_ours_in_the_place_of_the_offsets_is_kept_beside_them(tmp_path: Path, foreign: str) -> None:
+def test_a_foreign_file_in_place_of_the_offsets_is_kept(tmp_path: Path, foreign: str) -> None:
     path = tmp_path / "offsets.json"
     path.write_text(foreign)
 

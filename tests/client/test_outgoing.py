@@ -136,7 +136,7 @@ def test_a_batch() -> None:
         (Message("T", b"x", properties={"a": "b" * 40000}), "32767 are allowed"),
     ],
 )
-def test_what_is_not_sent_is_said_in_rocketmq_s_words(message: Message, reason: str) -> None:
+def test_an_invalid_message_is_refused_with_rocketmqs_text(message: Message, reason: str) -> None:
     with pytest.raises(MQClientError, match=re.escape(reason)):
         prepare(message, "ID", CONFIG)
 
@@ -152,7 +152,7 @@ def test_what_is_not_sent_is_said_in_rocketmq_s_words(message: Message, reason: 
         ([Message("T", bytes(3 << 20)), Message("T", bytes(3 << 20))], "over max value"),
     ],
 )
-def test_what_is_no_batch(messages: list[Message], reason: str) -> None:
+def test_an_invalid_batch_is_refused(messages: list[Message], reason: str) -> None:
     with pytest.raises(MQClientError, match=reason):
         prepare_batch(messages, ids(), CONFIG)
 

@@ -66,7 +66,7 @@ def test_flow_control(offsets: range | list[int], body: bytes, full: bool) -> No
     assert ProcessQueue(QUEUE, 0).is_full(FlowLimits(1, 1, 1)) is False
 
 
-def test_what_is_in_a_listener_s_hands_counts_as_waiting() -> None:
+def test_messages_in_a_listener_count_as_waiting() -> None:
     queue = ProcessQueue(QUEUE, 0)
     queue.put([message(offset) for offset in range(4)], 4)
     queue.take(4, 0)

@@ -88,7 +88,7 @@ def test_a_connection_is_used_again(
 
 
 @pytest.mark.parametrize("tls", [{}, {"tls.enable": "true"}], ids=["plain", "TLS"])
-def test_what_the_server_closed_while_it_idled_is_not_used_again(tls: dict[str, str]) -> None:
+def test_a_connection_that_the_server_closed_is_not_reused(tls: dict[str, str]) -> None:
     """Nothing here asks a second time: neither the name server nor the broker."""
     with EmbeddedBroker() as broker, AdminClient(broker.namesrv, tls=tls) as admin:
         broker.create_topic("Idle", 1)

@@ -155,7 +155,7 @@ def test_new_queues_are_pulled_though_a_listener_fails() -> None:
     asyncio.run(scenario())
 
 
-def test_what_a_listener_sought_meanwhile_stays() -> None:
+def test_a_seek_of_a_listener_during_a_rebalance_stays() -> None:
     async def scenario() -> None:
         scene = Scene()
         sought = ProcessQueue(QUEUES[0], 0)

@@ -80,7 +80,7 @@ def test_a_send_that_was_cancelled_before_it_left_is_not_stored(broker: Embedded
     assert broker.bodies("NotStored") == [b"first"]
 
 
-def test_what_is_wrong_with_a_message_is_raised_where_it_is_given(broker: EmbeddedBroker) -> None:
+def test_an_invalid_message_raises_at_the_call(broker: EmbeddedBroker) -> None:
     with Producer(broker.namesrv) as producer, pytest.raises(MQClientError, match="the message body length is zero"):
         producer.send_async(Message("T", b""))
 

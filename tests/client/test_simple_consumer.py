@@ -273,7 +273,7 @@ async def test_a_batch_that_took_too_long_is_left_out() -> None:
         assert (await anext(messages)).queue_offset == 3  # 2 is visible again
 
 
-async def test_what_an_interrupted_caller_got_comes_next() -> None:
+async def test_messages_given_back_are_received_next() -> None:
     async with consuming() as (fake, consumer):
         fake.arrive(popped(1), popped(2))
         messages = await consumer.receive()

@@ -128,7 +128,7 @@ async def test_a_recall_over_asyncio_within_a_namespace(broker: EmbeddedBroker) 
         ("Later", encode_recall_handle(RecallHandle("Later", "elsewhere", "1", "K")), "elsewhere. not exist"),
     ],
 )
-def test_what_cannot_be_recalled(broker: EmbeddedBroker, topic: str, handle: str, wrong: str) -> None:
+def test_an_impossible_recall_is_refused(broker: EmbeddedBroker, topic: str, handle: str, wrong: str) -> None:
     with Producer(broker.namesrv) as producer:
         producer.send(Message("Later", b"now"))
         with pytest.raises(MQClientError, match=wrong):

@@ -112,7 +112,7 @@ def test_anything_else_than_a_state_is_unknown(broker: EmbeddedBroker, returned:
         broker.wait_for_messages(topic, 1)
 
 
-def test_what_the_local_transaction_raises_is_raised_and_the_broker_asks(broker: EmbeddedBroker) -> None:
+def test_an_exception_of_the_local_transaction_is_raised_and_checked_later(broker: EmbeddedBroker) -> None:
     asked = threading.Event()
 
     def check(message: ReceivedMessage) -> LocalTransactionState:
@@ -172,7 +172,9 @@ async def test_a_namespace_is_told_to_the_broker_and_not_to_the_functions(broker
         (b"x", lambda *_: COMMIT, "a Message is sent, not b'x'"),
     ],
 )
-def test_what_cannot_be_sent_in_a_transaction(broker: EmbeddedBroker, message: Any, execute: Any, wrong: str) -> None:
+def test_a_message_unfit_for_a_transaction_is_refused(
+    broker: EmbeddedBroker, message: Any, execute: Any, wrong: str
+) -> None:
     with (
         TransactionProducer(broker.namesrv, lambda message: COMMIT) as producer,
         pytest.raises(MQClientError, match=wrong),

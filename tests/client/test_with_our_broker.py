@@ -261,7 +261,7 @@ def test_polling_and_administration(namesrv: str, producer: Producer) -> None:
         assert admin.view_message("OursPolled", found.offset_msg_id).body == b"7"
 
 
-def test_what_is_held_of_a_paused_topic_keeps_nothing_of_the_others_away(namesrv: str, producer: Producer) -> None:
+def test_cached_messages_of_a_paused_topic_do_not_block_the_others(namesrv: str, producer: Producer) -> None:
     send(producer, "OursBig", 8)
     producer.send(Message("OursSmall", b"first"))
     with LitePullConsumer(namesrv, consumer_group="ours-paused", pull_threshold_for_all=1, **FIRST) as consumer:
@@ -395,7 +395,7 @@ def test_a_producer_in_a_namespace_is_known_by_the_group_its_sends_name() -> Non
         assert clients(admin, "ours-inside", "NS%OursInside") == []
 
 
-def test_what_goes_back_to_a_namespace_is_sent_by_the_group_of_all_clients() -> None:
+def test_a_message_sent_back_in_a_namespace_uses_the_shared_producer_group() -> None:
     def suspend(messages: Sequence[ReceivedMessage], context: Any) -> ConsumeOrderlyStatus:
         return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 

@@ -67,7 +67,7 @@ def test_the_defaults_that_warnings_go_by_are_rocketmqs() -> None:
     assert wrong == {}
 
 
-def test_what_works_is_read_somewhere() -> None:
+def test_each_key_with_an_effect_is_read_in_the_code() -> None:
     """A field that no code reads would be a key without effect that is shown as one with."""
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     for specs in (OF_BROKER, OF_NAMESRV):

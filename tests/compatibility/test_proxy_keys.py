@@ -42,7 +42,7 @@ def test_defaults_are_rocketmqs_but_for_a_few() -> None:
     assert wrong == {}
 
 
-def test_what_works_is_read_somewhere() -> None:
+def test_each_key_with_an_effect_is_read_in_the_code() -> None:
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     fields = [spec.name for spec in fields_by_key(ProxyConfig).values()]
     assert [name for name in fields if not re.search(rf"\.{name}\b", source)] == []
