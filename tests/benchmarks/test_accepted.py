@@ -54,7 +54,7 @@ def test_a_race_that_fails_has_collapsed(tmp_path: Path) -> None:
     assert compared(tmp_path, Race([Row("even", "rate", "x/s")], {JAVA: broken, OURS: broken})) == ["even"]
 
 
-def test_what_was_accepted_is_read_back(tmp_path: Path) -> None:
+def test_saved_ratios_are_read_back(tmp_path: Path) -> None:
     accepted.save(tmp_path / "kept.json", run_races([race("even", 4.0), race("other", 2.0)], once(tmp_path)))
     assert accepted.load(tmp_path / "kept.json") == {"even": 4.0, "other": 2.0}
 

@@ -122,7 +122,7 @@ def test_both_sides_of_a_race_do_the_same(tmp_path: Path) -> None:
     assert java.version == "5.5.0"
 
 
-def test_what_a_side_did_not_store_is_an_error(tmp_path: Path) -> None:
+def test_unacknowledged_messages_of_a_side_are_an_error(tmp_path: Path) -> None:
     work = {"count": 1000, "batch": 100, "body_size": 10, "warm_up": 0}
     with pytest.raises(SideError, match="not acknowledged"):
         run_ours("put_list", store=tmp_path / "store", settings={"maxMessageSize": 5}, **work)

@@ -55,9 +55,7 @@ def test_ratios_that_cannot_be_read_are_said_before_anything_is_raced(
     ("option", "named", "said"),
     [("--out", "file/out", "Not a directory"), ("--accept", "nowhere/a.json", "No such file or directory")],
 )
-def test_what_cannot_be_written_is_said_before_anything_is_raced(
-    tmp_path: Path, option: str, named: str, said: str
-) -> None:
+def test_an_unwritable_output_is_named_before_the_races(tmp_path: Path, option: str, named: str, said: str) -> None:
     (tmp_path / "file").touch()
     words = f"put --ours-only --scale 0.001 --rounds 1 --out {tmp_path}/out {option} {tmp_path}/{named}".split()
     done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
@@ -65,7 +63,7 @@ def test_what_cannot_be_written_is_said_before_anything_is_raced(
     assert done.stderr == f"race: {tmp_path / named}: {said}\n"
 
 
-def test_what_is_missing_for_a_race_against_rocketmq_is_said_in_one_line_before_and_below_the_table(
+def test_a_missing_rocketmq_is_named_before_and_below_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(process, "_CHECKOUT_JAR", tmp_path / "interop.jar")

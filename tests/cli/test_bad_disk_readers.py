@@ -172,7 +172,7 @@ def test_a_log_of_one_file_whose_first_page_is_bad_is_not_taken_for_an_empty_one
     assert 80 < len(shown(outcome)) < 100
 
 
-def test_what_a_real_bad_sector_leaves_is_shown(
+def test_messages_outside_a_bad_sector_are_shown(
     gantrymq: Run, closed: tuple[Path, dict[tuple[int, int], Place]], tmp_path: Path
 ) -> None:
     name = nth(closed[0], "commitlog", -1).relative_to(closed[0])

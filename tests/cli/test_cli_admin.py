@@ -146,7 +146,7 @@ def test_the_life_of_a_topic(admin: Admin) -> None:
         refused(admin("topic", again[0], "lives", *again[1:]), 3, "there is no topic lives", "topic list")
 
 
-def test_what_a_topic_has(admin: Admin, watchers: str) -> None:
+def test_topic_commands_show_offsets_groups_and_shares(admin: Admin, watchers: str) -> None:
     lines = of(admin("topic", "status", "orders", "--json"))
     assert [(one["queueId"], one["minOffset"], one["maxOffset"]) for one in lines] == [(0, 0, 2), (1, 0, 2)]
     assert of(admin("topic", "consumers", "orders", "--json")) == [{"topic": "orders", "group": watchers}]

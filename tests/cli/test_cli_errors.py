@@ -71,7 +71,7 @@ def store(gantrymq: Run, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("words", [*READING, ["recover"], ["ingest"]], ids=" ".join)
-def test_what_is_no_store(gantrymq: Run, tmp_path: Path, words: list[str]) -> None:
+def test_a_directory_without_a_store_is_refused(gantrymq: Run, tmp_path: Path, words: list[str]) -> None:
     file, folder = tmp_path / "file", tmp_path / "folder"
     file.write_bytes(b"x" * 1000)
     folder.mkdir()
@@ -235,7 +235,7 @@ def test_names_that_are_no_utf_8(
 
 
 @pytest.mark.parametrize(("encoding", "shown"), [("latin-1", b"t\xe4\\u20ac\xe9"), ("ascii", b"t\\xe4\\u20ac\xe9")])
-def test_what_the_encoding_of_stdout_does_not_have(
+def test_paths_are_printed_in_any_encoding_of_stdout(
     process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str, shown: bytes
 ) -> None:
     with open_store(RealFileSystem(), tmp_path / "tä€\udce9") as made:

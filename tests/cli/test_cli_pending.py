@@ -88,7 +88,7 @@ def test_damaged_files_are_named(gantrymq: Run, store: Path) -> None:
     assert outcome.lines[-1]["messages"] == 3
 
 
-def test_what_has_no_waiting_topics_owes_nothing(gantrymq: Run, tmp_path: Path) -> None:
+def test_a_store_without_waiting_topics_has_nothing_pending(gantrymq: Run, tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store", CONFIG, housekeeping=False) as store:
         store.put(Message("orders", b"now"))
     outcome = gantrymq("store", "pending", tmp_path / "store")

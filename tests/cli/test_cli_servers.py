@@ -170,7 +170,7 @@ def test_servers_that_speak_tls_only_find_each_other(tmp_path: Path) -> None:
         assert stop(child)[0] == 0
 
 
-def test_what_cannot_be_is_one_line(process: Run, tmp_path: Path) -> None:
+def test_an_impossible_start_is_one_line(process: Run, tmp_path: Path) -> None:
     with serving("serve", "--store", tmp_path / "s", "--namesrv-port", 0, *FREE, *SMALL) as (ready, _):
         port = ready["broker"].rpartition(":")[2]
         locked = process("serve", "--store", tmp_path / "s", "--namesrv-port", 0, *FREE)
@@ -233,7 +233,7 @@ def test_an_endpoint_url_names_the_same_name_server_to_broker_client_and_spark(w
     assert addresses("nameserver", written) == ";".join(meant)
 
 
-def test_what_a_tool_changed_holds_at_the_next_start_without_a_file_too(tmp_path: Path) -> None:
+def test_broker_changes_of_a_tool_hold_at_the_next_start_without_a_file(tmp_path: Path) -> None:
     """It is kept in the store, as with RocketMQ, which does not read it again."""
     live = read_server_options(None, None).broker(0, tmp_path)
     changed = {"fileReservedTime": "9", "defaultTopicQueueNums": "3"}
@@ -251,7 +251,7 @@ def test_what_a_tool_changed_holds_at_the_next_start_without_a_file_too(tmp_path
     assert read_server_options(file, None).broker(0, tmp_path).store.file_reserved_time_hours == 7
 
 
-def test_what_a_tool_changed_at_a_name_server_holds_at_its_next_start_too(tmp_path: Path) -> None:
+def test_name_server_changes_of_a_tool_hold_at_the_next_start(tmp_path: Path) -> None:
     kept = tmp_path / "namesrv.properties"
     kept.write_text("enableTopicList=false\nlistenPort=1\nwaitSecondsForService=7\n")
     config = read_server_options(None, ["waitSecondsForService=5"]).namesrv(None, tmp_path, own_port=True)

@@ -45,7 +45,7 @@ def outlook(gantrymq: Run, store: Path) -> dict[str, object]:
     return shown
 
 
-def test_what_salvage_keeps_and_recover_cuts_is_what_they_do(
+def test_verify_predicts_what_salvage_keeps_and_recover_cuts(
     gantrymq: Run, whole: tuple[Path, list[int]], store: Path, tmp_path: Path
 ) -> None:
     flip_body(store, whole[1][-8])

@@ -135,7 +135,7 @@ def test_a_wrong_call_is_a_usage_error(call: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-def test_what_is_not_supported_says_what_it_needs(name: str) -> None:
+def test_an_unsupported_subcommand_names_what_it_needs(name: str) -> None:
     with pytest.raises(MQClientError, match=f"{name} needs "):
         translated([name, "-a", "x"])
 

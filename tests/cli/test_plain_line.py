@@ -53,7 +53,7 @@ def work_left_out() -> Iterator[list[Call]]:
 
 
 @given(name=st.sampled_from(("recover", "rebuild")), rest=LINES)
-def test_what_is_read_plainly_typer_reads_alike(name: str, rest: list[str]) -> None:
+def test_the_plain_parser_reads_a_line_as_typer_does(name: str, rest: list[str]) -> None:
     line = ["store", name, *rest]
     with work_left_out() as calls:
         command = plain_command(line)
@@ -140,7 +140,7 @@ def test_a_broken_pipe_and_a_fault_that_is_looked_for_come_through(
             gantrymq("store", "recover", "STORE", *more)
 
 
-def test_what_typer_refuses_is_not_plain() -> None:
+def test_lines_that_typer_refuses_are_not_plain() -> None:
     line = ["store", "recover", "a", "--index"]
     with pytest.raises(Exception, match="No such option"):
         application(line)(line, standalone_mode=False)

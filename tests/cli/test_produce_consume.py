@@ -239,7 +239,7 @@ def test_consume_chooses_the_same_from_a_cluster_and_from_a_store(
         assert [int(line) for line in outcome.out.split()] == numbers, place
 
 
-def test_what_cannot_be_consumed_is_said(gantrymq: Run, broker: EmbeddedBroker, filled: str) -> None:
+def test_an_impossible_consume_names_the_reason(gantrymq: Run, broker: EmbeddedBroker, filled: str) -> None:
     for arguments, code, said in [
         (("Nope", "-e"), 3, "there is no topic Nope; `gantrymq admin topic list`"),
         ((filled, "-p", "7"), 3, "has no queue 7"),
@@ -359,7 +359,7 @@ def test_a_group_goes_on_behind_what_was_printed(gantrymq: Run, broker: Embedded
     assert committed(broker, "filtered", "Group") == {0: 10}  # also what the filter left out
 
 
-def test_what_was_not_flushed_is_not_committed(
+def test_unflushed_output_is_not_committed(
     gantrymq: Run, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(broker, "Unflushed", 100)

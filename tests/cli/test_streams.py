@@ -136,7 +136,7 @@ def test_a_wrong_json_line_is_refused_with_the_reason(line: bytes, problem: str)
         json_reader(Template(None if "topic" in problem else "T"))(line)
 
 
-def test_what_describes_a_stored_message_is_left_out() -> None:
+def test_fields_of_a_stored_message_are_left_out() -> None:
     """A copy must not be delayed again, go to the queue of the original, or count as half of a transaction."""
     own = {"region": "eu", "UNIQ_KEY": "1", "TAGS": "t", "KEYS": "k"}
     of_the_store = {"DELAY": "3", "TRAN_MSG": "true", "CLUSTER": "c", "REAL_TOPIC": "T", "TIMER_OUT_MS": "1"}

@@ -229,7 +229,7 @@ def self_signed(path: Path) -> tuple[Path, Path]:
 # Characters
 
 
-def test_what_has_no_shape_is_made_visible() -> None:
+def test_invisible_characters_are_made_visible() -> None:
     assert visible("a\x1b[31mb\x00\x7f\r\n") == "a⟨ESC⟩[31mb⟨NUL⟩⟨DEL⟩⟨CR⟩⟨LF⟩"
     assert visible("safe\u202etxt.exe\u2066\x9b") == "safe⟨U+202E⟩txt.exe⟨U+2066⟩⟨U+009B⟩"
     assert visible("\ud800") == "⟨U+D800⟩"

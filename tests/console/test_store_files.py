@@ -104,7 +104,7 @@ def test_a_closed_store_is_flushed_up_to_its_live_files(store: Path) -> None:
     assert last.used_bytes == 166_143 - 131_072
 
 
-def test_what_the_checkpoint_does_not_cover_is_not_flushed(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_beyond_the_checkpoint_are_shown_as_not_flushed(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runbook_stores, "MISSING_FROM", 5)  # of the 20 entries of a file
     runbook_stores.kill(store)
     files = listed(store)

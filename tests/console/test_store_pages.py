@@ -214,7 +214,7 @@ def test_a_verify_runs_beside_the_pages_and_its_findings_reach_the_map(healthy: 
         (runbook_stores.remove_topics, "holds no topics.json"),
     ],
 )
-def test_what_is_missing_is_named_on_the_overview(healthy: Path, damage: object, text: str) -> None:
+def test_a_missing_part_is_named_on_the_overview(healthy: Path, damage: object, text: str) -> None:
     damage(healthy)  # type: ignore[operator]
     with browsing(healthy) as client:
         assert text in text_of(client.get("/").text)
@@ -229,7 +229,7 @@ def test_a_store_without_an_index_names_the_remedy(healthy: Path) -> None:
         assert f"gantrymq store rebuild --index {healthy}" in page
 
 
-def test_what_the_disk_cannot_read_is_named(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_block_is_named(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spoil = break_reads(monkeypatch)
     spoil(healthy / "commitlog" / "00000000000000000000", 0, 4_096)
     with browsing(healthy) as client:

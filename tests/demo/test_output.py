@@ -21,7 +21,7 @@ def test_a_run_replaces_what_an_earlier_one_left(tmp_path: Path) -> None:
     assert sorted(path.name for path in out.iterdir()) == ["demo.txt", "mine.txt", "work"]
 
 
-def test_what_others_left_there_stays(tmp_path: Path) -> None:
+def test_foreign_files_in_the_output_stay(tmp_path: Path) -> None:
     (tmp_path / "bench").mkdir()
     (tmp_path / "bench" / "result.json").write_text("{}")
     prepare_output(tmp_path, tmp_path / "work")
@@ -31,7 +31,7 @@ def test_what_others_left_there_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["store", "work", "report.html", "summary.json", "broker.conf", "demo.txt"])
-def test_what_another_made_is_not_replaced(tmp_path: Path, name: str) -> None:
+def test_foreign_files_are_not_replaced(tmp_path: Path, name: str) -> None:
     """Also where it is no more than a link to somewhere, or to nowhere."""
     for make in (Path.mkdir, lambda path: path.write_text("mine"), lambda path: path.symlink_to("nowhere")):
         out = tmp_path / str(len(list(tmp_path.iterdir())))
@@ -42,7 +42,7 @@ def test_what_another_made_is_not_replaced(tmp_path: Path, name: str) -> None:
         assert [path.name for path in out.iterdir()] == [name]
 
 
-def test_what_cannot_be_done_is_one_line_and_exit_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_input_is_one_line_and_exit_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert demo(tmp_path / "out", flights=tmp_path / "none.zip") == 3
     error = capsys.readouterr().err
     assert error.startswith("demo: the flights are not at ")
