@@ -67,7 +67,7 @@ def test_a_key_is_found_where_the_index_says(path: Path) -> None:
     assert planned_bytes(path, keys="k7", messageIndexEnable=False) == everything
 
 
-def test_what_is_near_is_read_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbouring_records_are_read_in_one_piece(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_spans, "NEAR_BYTES", 1 << 20)
     (run,) = plan_batch(ReadOptions.parse({"path": str(path), "keys": "k3,k30"}))
     assert all(one.stop == other.start for one, other in pairwise(run.pieces))

@@ -129,7 +129,7 @@ def age(files: list[Path], by_s: float) -> None:
         os.utime(file, (time.time() - by_s,) * 2)
 
 
-def test_what_killed_drivers_left_goes_after_a_week(path: Path) -> None:
+def test_leftovers_of_killed_drivers_are_removed_after_a_week(path: Path) -> None:
     """Of plain writes, of queries that never came back, of versions whose files had no number, of late tasks."""
     unnamed, query = f"batch-{7:032x}", "5d8e1f0a-6c1b-4b0e-9d2b-3a1f2c4d5e6f"
     left = left_by_a_killed_driver(path, unnamed, "0-1.arrow", "0-2.arrow")
@@ -166,7 +166,7 @@ def test_a_task_that_ends_after_the_commit(path: Path) -> None:
     assert everything(path) == ["ledger", "ledger/q.json", "staging"]
 
 
-def test_what_is_being_committed_does_not_go_for_its_age(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_running_commit_are_kept_at_any_age(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither what the commit at work puts, nor what it finishes for a driver that was killed."""
     monkeypatch.setattr(store_sink, "_PUT_ROWS", 10)
     killed, own = staged(path, batch(30)), staged(path, batch(5, 30), app="own")

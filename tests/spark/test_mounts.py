@@ -154,7 +154,7 @@ def mount_of(store: Path) -> tuple[Mount, list[Any]]:
     return Mount.of(files), files
 
 
-def test_what_retention_deletes_meanwhile_is_no_other_store(store: Path) -> None:
+def test_deletion_by_retention_does_not_look_like_another_store(store: Path) -> None:
     mount, files = mount_of(store)
     files[0].path.unlink()
     mount.require(files)

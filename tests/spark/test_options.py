@@ -155,7 +155,7 @@ def test_a_secret_whose_name_is_misspelt_is_not_shown(name: str, parse: Callable
         ({"endingOffsetsByTimestamp": '{"a":{"0":5}}'}, True, "not in a stream, which has no end"),
     ],
 )
-def test_what_only_the_other_kind_of_read_can_have(options: dict[str, str], streaming: bool, says: str) -> None:
+def test_an_option_of_the_other_kind_of_read_is_refused(options: dict[str, str], streaming: bool, says: str) -> None:
     with pytest.raises(ConfigError) as raised:
         ReadOptions.parse({"path": "/x", **options}, streaming=streaming)
     assert says in str(raised.value)
@@ -187,7 +187,7 @@ IGNORED: list[tuple[dict[str, str], bool, str]] = [
 
 
 @pytest.mark.parametrize(("options", "streaming", "says"), IGNORED)
-def test_what_has_no_effect_is_said(
+def test_an_option_without_effect_is_logged(
     options: dict[str, str], streaming: bool, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As Kafka's connector has it: a program may give all its reads the same options."""
@@ -221,7 +221,7 @@ def test_a_write_that_would_have_old_messages_deleted_is_told_that_nobody_does(
     assert caplog.messages[0].endswith("a sink deletes no messages and delivers none that are delayed")
 
 
-def test_what_is_no_store(tmp_path: Path) -> None:
+def test_a_directory_without_a_store_is_refused(tmp_path: Path) -> None:
     for path, reason in ((tmp_path / "nowhere", "does not exist"), (tmp_path, "is not a RocketMQ store")):
         source = RocketMQDataSource({"path": str(path)})
         with pytest.raises(NotAStoreError, match=reason):

@@ -230,7 +230,9 @@ DENIED = (PermissionError(13, "Permission denied"), OSError("AWS Error ACCESS_DE
 
 
 @pytest.mark.parametrize("error", DENIED, ids=str)
-def test_what_one_may_not_read(path: Path, fail: Callable[[Path, Exception], None], error: OSError) -> None:
+def test_unreadable_paths_outside_the_store_are_ignored(
+    path: Path, fail: Callable[[Path, Exception], None], error: OSError
+) -> None:
     """The directory above a store is nobody's promise, nor what else a glob matches; the store's own parts are."""
     expected = rows_of(path)
     fail(path.parent / "broker.conf", error)
@@ -263,7 +265,7 @@ def test_file_uris(path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["s3a", "S3N", "s3"])
-def test_what_hadoop_calls_s3a_is_read_as_s3(path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+def test_s3a_addresses_are_read_as_s3(path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
     """With the options of the URI; batches, streams and globs."""
     asked: set[str] = set()
 

@@ -106,7 +106,7 @@ def test_a_store_that_owes_nothing_has_no_rows(tmp_path: Path) -> None:
         {"columns": "topic,pending_due"},
     ],
 )
-def test_what_does_not_go_together_is_refused(store: Path, options: dict[str, str]) -> None:
+def test_contradicting_options_are_refused(store: Path, options: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="pending"):
         RocketMQDataSource({"path": str(store), **options}).schema()
 

@@ -87,7 +87,7 @@ def test_every_frame_counts_right(found: dict[str, list[dict[str, Any]]], messag
     assert found["disorder"] == []
 
 
-def test_what_is_out_of_order_is_named(spark: SparkSession) -> None:
+def test_messages_out_of_order_are_named(spark: SparkSession) -> None:
     moment = datetime(2026, 11, 1, tzinfo=UTC)
     # (queue, its offset, seconds), in the order of the log.
     log = [(0, 0, 0), (0, 1, 1), (1, 5, 1), (0, 1, 2), (0, 5, 3), (0, 4, 4), (1, 6, 0), (1, 7, 0)]
@@ -116,7 +116,7 @@ def test_the_page_stands_alone(analysis: StoreAnalysis) -> None:
     assert re.findall(r'(?:src|href)="', re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)) == []
 
 
-def test_what_the_page_has_no_room_for_is_counted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_beyond_the_limit_of_the_page_are_counted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     # (topic, offset, hour), in the order of the log.
     log = [("a", 0, 0), ("b", 0, 0), ("c", 0, 0), ("a", 1, 1), ("b", 2, 1), ("c", 1, 2), ("a", 5, 3), ("a", 4, 3)]
     hours = [datetime(2026, 11, 1, hour, tzinfo=UTC) for hour in range(4)]
@@ -147,7 +147,7 @@ def test_a_store_without_messages_has_a_page() -> None:
     assert "0 messages of 0 topics" in page
 
 
-def test_what_is_no_store(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_directory_without_a_store_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(NotAStoreError):
         write_analysis(spark, str(tmp_path), tmp_path / "report.html")
 

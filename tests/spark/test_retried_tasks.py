@@ -57,7 +57,7 @@ def test_a_store_has_every_row_once_and_a_cluster_at_least_once(source: Path, tm
 
 
 @pytest.mark.parametrize("kind", ["batch", "stream"])
-def test_what_a_task_sent_before_it_failed_is_sent_again(kind: str) -> None:
+def test_a_retried_task_sends_all_its_rows_again(kind: str) -> None:
     """The rows of its first batch are in the cluster twice, the others once."""
     first, second = (
         pa.record_batch({"topic": ["again"] * 20, "body": [b"%d" % at for at in range(low, low + 20)]})

@@ -95,7 +95,9 @@ def test_another_query_finishes_what_was_begun(path: Path, monkeypatch: pytest.M
     assert stored(path) == expected(35)
 
 
-def test_what_was_begun_is_finished_as_its_writer_would(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_begun_commit_is_finished_with_the_settings_of_its_writer(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store_sink, "_PUT_ROWS", 10)
     files, others = staged(path, batch(30)), staged(path, pa.record_batch({"topic": ["o"], "body": ["1"]}), app="other")
     assert commit_until_killed(path, files, 3, batch=0)
@@ -103,7 +105,7 @@ def test_what_was_begun_is_finished_as_its_writer_would(path: Path, monkeypatch:
     assert stored(path) == expected(30)
 
 
-def test_what_an_older_version_had_begun(path: Path) -> None:
+def test_a_commit_begun_by_an_older_version_is_finished(path: Path) -> None:
     """It did not write its settings down."""
     names = [str(file.relative_to(path)) for file in staged(path, batch(30))]
     with StoreReader.open(path) as reader:
@@ -141,7 +143,7 @@ def test_a_commit_that_is_slow_to_end_is_not_ended_by_another_query(
     assert stored(path) == expected(35)
 
 
-def test_what_is_begun_survives_an_abort(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_begun_commit_survives_an_abort(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_sink, "_PUT_ROWS", 10)
     files, unused = staged(path, batch(30)), staged(path, batch(1))
     assert commit_until_killed(path, files, 3, batch=0)
@@ -185,7 +187,7 @@ def test_files_that_are_gone_block_nobody_else(path: Path) -> None:
     assert stored(path) == expected(5)
 
 
-def test_what_retention_made_uncertain_is_said(path: Path) -> None:
+def test_a_begun_commit_in_deleted_files_raises(path: Path) -> None:
     files = staged(path, batch(900))
     sink(path).commit("other", 0, staged(path, batch(900), app="other"))
     for file in sorted((path / "commitlog").iterdir())[:2]:

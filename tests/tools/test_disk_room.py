@@ -77,7 +77,7 @@ TOOLS = {
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_what_does_not_fit_is_refused_before_anything_is_written(
+def test_a_result_that_does_not_fit_is_refused_before_writing(
     tool: str, store: KnownStore, free: Callable[[int | None], None]
 ) -> None:
     before = tree(store.path.parent)
@@ -91,7 +91,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(
 
 @pytest.mark.parametrize("room", ["just", "not known"])
 @pytest.mark.parametrize("tool", TOOLS)
-def test_what_may_fit_is_tried(tool: str, room: str, store: KnownStore, free: Callable[[int | None], None]) -> None:
+def test_a_result_that_may_fit_is_tried(
+    tool: str, room: str, store: KnownStore, free: Callable[[int | None], None]
+) -> None:
     free(least(store, TOOLS[tool]) if room == "just" else None)
     assert TOOLS[tool](store) == len(store.puts)
 
@@ -101,7 +103,7 @@ def test_parquet_compresses_and_is_tried(store: KnownStore, free: Callable[[int 
     assert export(ExportFormat.PARQUET)(store) == len(store.puts)
 
 
-def test_what_is_lost_and_holes_need_no_room(store: KnownStore, free: Callable[[int | None], None]) -> None:
+def test_lost_messages_and_holes_need_no_room(store: KnownStore, free: Callable[[int | None], None]) -> None:
     """All files of the log but one are unreadable or zeros: its length says nothing of what salvage writes."""
     kept = store.victims(0, LOG_FILE)
     for path in store.log_files[1:]:

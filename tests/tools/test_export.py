@@ -166,7 +166,7 @@ def test_rows_are_in_the_order_of_the_log(store: Path, tmp_path: Path, monkeypat
         (ExportSelection(frozenset({"orders"}), 0, from_offset=10_000), lambda row: False),
     ],
 )
-def test_what_is_selected_and_nothing_else(
+def test_an_export_has_only_the_selected_messages(
     store: Path, tmp_path: Path, selection: ExportSelection, wanted: Any
 ) -> None:
     export_store(store, tmp_path / "all", config=SMALL)

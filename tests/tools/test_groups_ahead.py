@@ -151,7 +151,7 @@ def other_topics(store: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [without_queues, static_topic, other_topics])
-def test_what_only_looks_ahead_is_left_alone(
+def test_groups_that_only_look_ahead_are_left_alone(
     change: Callable[[Path], None], store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_offsets(store, HEALTHY)

@@ -140,7 +140,7 @@ def test_an_export_calls_nothing_lost_and_nothing_repaired(harm: Harm, store: Kn
 
 
 @both
-def test_what_a_misfiled_queue_alone_knows_of_is_named_under_its_own_queue(
+def test_losses_known_only_from_a_misfiled_queue_are_named_under_the_real_queue(
     tool: Callable[[KnownStore], tuple[Path, LossAccount]], store: KnownStore
 ) -> None:
     """The last log file is gone, and the queues that say what was in it are swapped."""
@@ -229,7 +229,7 @@ def test_a_topic_directory_of_another_store_holds_no_messages(
 
 
 @pytest.mark.parametrize("what", ["directory", "pipe"])
-def test_what_has_the_name_of_a_queue_file_and_is_none_is_damage(what: str, store: KnownStore) -> None:
+def test_a_directory_or_pipe_named_as_a_queue_file_is_damage(what: str, store: KnownStore) -> None:
     path = min((store.path / "consumequeue/orders/0").iterdir())
     path.unlink()
     path.mkdir() if what == "directory" else os.mkfifo(path)

@@ -163,7 +163,7 @@ def test_recover_names_what_it_cuts_of_such_a_store_and_opens_it(
 
 
 @pytest.mark.parametrize("command", ["info", "dump", "log", "verify"])
-def test_what_reads_names_the_missing_end(
+def test_commands_that_read_name_the_missing_end(
     command: str, store: KnownStore, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     lose_two(store)

@@ -177,7 +177,7 @@ def test_whoever_only_reads_sees_the_swap_finished_too(tmp_path: Path, rng: rand
 
 
 @pytest.mark.parametrize("mark", ["of a log that went on", "broken"])
-def test_what_is_of_the_past_takes_no_place(mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overtaken_rebuild_moves_no_old_file(mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = tmp_path / "store"
     with open_store(RealFileSystem(), store) as opened:
         for message in numbered(100):
@@ -339,7 +339,7 @@ def test_a_power_cut_behind_it_takes_no_queue_whose_directory_the_killed_store_h
 
 
 @pytest.mark.parametrize("part", ["consumequeue", "consumequeue/orders", "index"])
-def test_what_lies_on_another_disk_is_refused_and_nothing_is_touched(
+def test_a_part_on_another_disk_is_refused_and_nothing_is_touched(
     part: str, tmp_path: Path, rng: random.Random
 ) -> None:
     class TwoDisks(RealFileSystem):

@@ -160,7 +160,7 @@ def assert_clean(store: Path, kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_what_a_finding_names_leaves_nothing_to_find(store: Path, damage: str) -> None:
+def test_the_remedy_of_a_finding_clears_it(store: Path, damage: str) -> None:
     harm, kind = DAMAGE[damage]
     harm(store)
     found = [finding for finding in findings(store) if finding.kind is kind]

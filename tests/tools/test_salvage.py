@@ -269,7 +269,9 @@ def test_a_record_with_a_crc_of_its_own_is_mended_too(tmp_path: Path, rng: rando
 
 @pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("force", [False, True])
-def test_what_its_own_crc_tells_is_lost(force: bool, moved: bool, tmp_path: Path, rng: random.Random) -> None:
+def test_a_message_with_a_wrong_property_crc_is_lost(
+    force: bool, moved: bool, tmp_path: Path, rng: random.Random
+) -> None:
     config = replace(SMALL, enabled_append_prop_crc=True, force_verify_prop_crc=force)
     messages = [Message("orders", b"%d" % number, properties={"amount": "1000"}) for number in range(20)]
     store = Damaged(tmp_path / "store", rng, messages, config=config)

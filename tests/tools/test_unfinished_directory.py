@@ -56,7 +56,7 @@ def test_nothing_is_there_before_everything_is(target: Path, tmp_path: Path) -> 
     assert names(tmp_path) == ["out", f"out/{LAST}", "out/topic=a", "out/topic=a/file"]
 
 
-def test_what_fails_leaves_what_was_there_before(target: Path, tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_previous_files(target: Path, tmp_path: Path) -> None:
     before = names(tmp_path)
     with suppress(KeyboardInterrupt), UnfinishedDirectory(target, "an export") as unfinished:
         write(unfinished.path)
@@ -86,7 +86,7 @@ def test_one_that_is_killed_while_it_moves_is_cleared_by_the_next(tmp_path: Path
         unfinished.clear()
 
 
-def test_what_others_put_there_stays_and_is_named(target: Path, tmp_path: Path) -> None:
+def test_foreign_files_stay_and_are_named(target: Path, tmp_path: Path) -> None:
     work = target / ".unfinished" if target.exists() else tmp_path / ".out.unfinished"
     work.mkdir()
     (work / "theirs").touch()
