@@ -25,7 +25,7 @@ async def aside(call: Any, *arguments: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "rocketmq"])
-def test_what_the_real_producer_sends_the_real_consumer_gets(tmp_path: Path, binary: bool) -> None:
+def test_the_real_consumer_gets_each_message_of_the_real_producer(tmp_path: Path, binary: bool) -> None:
     async def run(cluster: JavaCluster) -> None:
         broker = BrokerConfig(listen_port=0, namesrv_addr=cluster.namesrv, wait_time_in_send_queue_ms=60_000)
         server = BrokerServer(tmp_path / "store", LiveConfig(broker, STORE))

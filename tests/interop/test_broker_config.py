@@ -76,7 +76,7 @@ def play_all(cluster: JavaCluster, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_java_wrote_is_written_again_byte_by_byte(written: Path, tmp_path: Path, name: str) -> None:
+def test_a_file_of_java_is_saved_with_the_same_bytes(written: Path, tmp_path: Path, name: str) -> None:
     theirs, ours = written / name, tmp_path / name
     kept = table(name)
     kept.load(ConfigFile(RealFileSystem(), theirs).load())

@@ -40,7 +40,7 @@ def our_dump(path: Path) -> list[Line]:
 
 
 @pytest.mark.parametrize("end", ["clean", pytest.param("halt", marks=pytest.mark.slow), "kill-while-writing"])
-def test_what_java_acknowledged_is_there(tmp_path: Path, seed: int, end: str) -> None:
+def test_messages_that_java_acknowledged_are_in_the_store(tmp_path: Path, seed: int, end: str) -> None:
     path, acks = tmp_path / "store", tmp_path / "acks"
     java = JavaStore(path, LARGER_KEYS)
     java.write(3000, seed=seed, threads=2, long_topics=True, ack_file=acks, end=end)

@@ -112,7 +112,7 @@ def test_many_at_once(cluster: JavaCluster) -> None:
     assert asyncio.run(scenario()) == {0, 1, 2, 3}
 
 
-def test_what_the_broker_refuses_is_raised(cluster: JavaCluster) -> None:
+def test_a_refusal_of_the_broker_raises(cluster: JavaCluster) -> None:
     with Producer(cluster.namesrv, max_message_size=8 << 20, compress_msg_body_over_howmuch=16 << 20) as producer:
         with pytest.raises(MQBrokerError, match="MESSAGE_ILLEGAL"):
             producer.send(Message("Refused", bytes(6 << 20)))

@@ -69,7 +69,7 @@ def the_same(ours: list[StoredMessage], theirs: list[Line]) -> None:
     ("form", "compression"),
     [(SerializeType.JSON, "ZLIB"), (SerializeType.ROCKETMQ, "LZ4"), (SerializeType.JSON, "ZSTD")],
 )
-def test_what_java_sends_we_pull_as_java_does(
+def test_our_pull_returns_the_messages_of_java_as_java_does(
     cluster: JavaCluster, rng: random.Random, form: SerializeType, compression: str
 ) -> None:
     topic = f"PulledByUs-{form.name}-{compression}"

@@ -71,7 +71,7 @@ def gathered(consumer: SimpleConsumer, count: int, **receive: Any) -> list[Recei
     return got
 
 
-def test_what_is_acknowledged_does_not_come_again_and_the_rest_does(cluster: Cluster, producer: Producer) -> None:
+def test_only_unacknowledged_messages_are_delivered_again(cluster: Cluster, producer: Producer) -> None:
     bodies = send(producer, "PopAcks", 40)
     with SimpleConsumer(cluster.namesrv, consumer_group="pop-acks", **FIRST) as consumer:
         consumer.subscribe("PopAcks")

@@ -232,7 +232,7 @@ def test_available_now_ends_where_it_began(cluster: JavaCluster) -> None:
         assert bodies(starts_late.batch()) == ["new"]
 
 
-def test_what_is_gone(topics: JavaCluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_offset_fails_the_read_or_is_logged(topics: JavaCluster, caplog: pytest.LogCaptureFixture) -> None:
     beyond = json.dumps({ORDERS: {"0": 1000, "1": 0, "2": 0, "3": 0}})
     with pytest.raises(DataLossError, match=f"topic {ORDERS}, broker broker-a, queue 0: offset 1000 was expected"):
         rows(live(topics, subscribe=ORDERS, startingOffsets=beyond))

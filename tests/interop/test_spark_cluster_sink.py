@@ -204,7 +204,7 @@ def test_wrong_options(options: dict[str, object], says: str) -> None:
         assert expected in str(raised.value)
 
 
-def test_what_fails_is_sent_again(
+def test_a_failed_send_is_retried(
     cluster: JavaCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An acknowledgement that is lost, and a broker that is away for a moment: at least once, nothing is lost."""
