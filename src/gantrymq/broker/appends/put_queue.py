@@ -234,7 +234,7 @@ class PutQueue:
     def _refuse(self, one: _Waiting, why: str, now: float) -> None:
         self._room.leave(one.requests, one.size_bytes)
         size = len(self._waiting) + len(self._apart)
-        _complete(one, None, _CLEANED % (why, int((now - one.came) * 1000), size))
+        _call_done(one, None, _CLEANED % (why, int((now - one.came) * 1000), size))
 
     def _acknowledge(self, taken: list[_Waiting]) -> None:
         if not self._store.flush_policy.waits_for_disk():
@@ -262,10 +262,10 @@ class PutQueue:
                 self._stats.put_failed += one.requests
             else:
                 stored(result.count, result.size_bytes, int((now - one.came) * 1000))
-            _complete(one, result, None)
+            _call_done(one, result, None)
 
 
-def _complete(one: _Waiting, result: PutMessageResult | None, busy: str | None) -> None:
+def _call_done(one: _Waiting, result: PutMessageResult | None, busy: str | None) -> None:
     """Call ``done``. An error of one answer must not affect the others."""
     try:
         one.done(result, busy)
