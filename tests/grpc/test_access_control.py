@@ -9,7 +9,6 @@ from pathlib import Path
 
 import grpc
 import pytest
-from grpc_client import GrpcClient, message
 from rocketmq import ClientConfiguration, Credentials, FilterExpression, Message, SimpleConsumer
 from rocketmq import Producer as SdkProducer
 
@@ -18,6 +17,7 @@ from gantrymq import Producer
 from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.grpc.protocol import messages
 from gantrymq.grpc.protocol.codes import Code
+from grpc_client import GrpcClient, message
 
 ACL = """
 accounts:

@@ -11,13 +11,13 @@ from uuid import uuid4
 
 import grpc
 import pytest
-from grpc_client import GrpcClient, message, receive_request
 
 from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.grpc.protocol import messages
 from gantrymq.grpc.protocol.caller import Caller
 from gantrymq.grpc.protocol.codes import ClientType, Code, MessageType
 from gantrymq.remoting.codes import LanguageCode
+from grpc_client import GrpcClient, message, receive_request
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import socket
 import urllib.request
 
 import pytest
-from grpc_client import GrpcClient, message
 from prometheus_client.parser import text_string_to_metric_families
 
 from gantrymq.client.runtime.loop_thread import LoopThread
@@ -15,6 +14,7 @@ from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.embedded.proxy import Proxy
 from gantrymq.errors import RemotingError
 from gantrymq.grpc.protocol.codes import Code
+from grpc_client import GrpcClient, message
 
 PROM = "PROM"
 UP = "rocketmq_proxy_up"

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
-from grpc_client import GrpcClient, message
 
 from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.embedded.broker import EmbeddedBroker
@@ -14,6 +13,7 @@ from gantrymq.grpc.clients.settings import kept_settings, merged_settings
 from gantrymq.grpc.protocol.codes import ClientType, Code, MessageType
 from gantrymq.grpc.protocol.messages import Settings, to_ms
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
+from grpc_client import GrpcClient, message
 
 HOUR_MS = 3_600_000
 

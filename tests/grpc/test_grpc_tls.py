@@ -13,7 +13,6 @@ from uuid import uuid4
 
 import grpc
 import pytest
-from grpc_client import GrpcClient, message
 
 from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.config.proxy_settings import ProxyConfig
@@ -23,6 +22,7 @@ from gantrymq.errors import RemotingError
 from gantrymq.grpc.protocol.caller import address_of
 from gantrymq.grpc.protocol.codes import Code
 from gantrymq.remoting.transport.tls import tls_server
+from grpc_client import GrpcClient, message
 
 
 @contextmanager

@@ -7,11 +7,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from grpc_client import GrpcClient, message
 
 from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.grpc.protocol import messages
 from gantrymq.grpc.protocol.codes import Code, MessageType, TransactionResolution
+from grpc_client import GrpcClient, message
 
 HOUR_MS = 3_600_000
 

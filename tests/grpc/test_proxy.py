@@ -7,7 +7,6 @@ from uuid import uuid4
 
 import grpc
 import pytest
-from grpc_client import GrpcClient, message
 
 from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.config.proxy_settings import ProxyConfig
@@ -16,6 +15,7 @@ from gantrymq.embedded.proxy import Proxy
 from gantrymq.errors import ConfigError
 from gantrymq.grpc.protocol import messages
 from gantrymq.grpc.protocol.codes import Code, MessageType, TransactionResolution
+from grpc_client import GrpcClient, message
 
 
 @pytest.fixture(scope="module")

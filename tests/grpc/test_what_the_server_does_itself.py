@@ -11,7 +11,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from grpc_client import GrpcClient, message, receive_request
 
 from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.embedded.broker import EmbeddedBroker
@@ -27,6 +26,7 @@ from gantrymq.remoting.headers.consumer import (
     GetConsumerRunningInfoRequestHeader,
 )
 from gantrymq.remoting.transport.client import RemotingClient
+from grpc_client import GrpcClient, message, receive_request
 
 
 @pytest.fixture

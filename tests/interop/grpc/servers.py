@@ -211,10 +211,13 @@ class OurServer:
 
 
 class OurProxy:
-    """``gantrymq proxy`` in front of the real name server and broker; ``kill`` ends the proxy."""
+    """``gantrymq proxy`` in front of a cluster; ``kill`` ends the proxy.
 
-    def __init__(self, folder: Path) -> None:
-        self._cluster = JavaCluster(folder / "store", SETTINGS)
+    The cluster is the real name server and broker, unless another one is given.
+    """
+
+    def __init__(self, folder: Path, cluster: JavaCluster | OurServer | None = None) -> None:
+        self._cluster = cluster or JavaCluster(folder / "store", SETTINGS)
         self._process = _Process(folder / "our-proxy")
         self._port = fixed_port()
         self.endpoints, self.namesrv = f"{HOST}:{self._port}", ""

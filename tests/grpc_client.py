@@ -102,7 +102,7 @@ class GrpcClient:
             request_serializer=messages.TelemetryCommand.SerializeToString,
             response_deserializer=messages.TelemetryCommand.FromString,
         )
-        self._stream = method(self._sent(), metadata=self._metadata, timeout=60)
+        self._stream = method(self._sent(), metadata=self._metadata, timeout=300)
 
     def tell(self, command: Any) -> None:
         self._commands.put(command)
