@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import grpc
@@ -73,7 +74,7 @@ def receiver(
         admin.create_subscription_group(GROUP, SubscriptionGroupConfig())
         for number in range(8):
             sent = message(TOPIC, b"%d" % number)
-            eventually(lambda sent=sent: client.send(sent).status.code, lambda code: code == Code.OK)
+            eventually(partial(client.send, sent), lambda answer: answer.status.code == Code.OK)
         client.be_consumer(GROUP, TOPIC)
         yield Receiver(client)
 
