@@ -27,17 +27,19 @@ type wanted struct {
 	Priority    *int32            `json:"priority"`
 }
 
-// inbox notes every message, and fails those whose delivery attempt is at most fail.
+// inbox notes every message, takes pause for it, and fails it if its delivery attempt is at most fail.
 type inbox struct {
 	lock  sync.Mutex
 	fail  int32
+	pause time.Duration
 	lines []map[string]any
 }
 
 func (i *inbox) consume(message *rmq.MessageView) rmq.ConsumerResult {
 	i.lock.Lock()
-	defer i.lock.Unlock()
 	i.lines = append(i.lines, lineOf(message))
+	i.lock.Unlock()
+	time.Sleep(i.pause)
 	if message.GetDeliveryAttempt() <= i.fail {
 		return rmq.FAILURE
 	}
@@ -101,7 +103,7 @@ func (c *clients) run(r *request) (map[string]any, error) {
 func (c *clients) config(r *request) *rmq.Config {
 	c.tls.Do(func() { rmq.EnableSsl = r.TLS })
 	keys := &credentials.SessionCredentials{AccessKey: r.AccessKey, AccessSecret: r.SecretKey}
-	return &rmq.Config{Endpoint: r.Endpoints, ConsumerGroup: r.Group, Credentials: keys}
+	return &rmq.Config{Endpoint: r.Endpoints, NameSpace: r.Namespace, ConsumerGroup: r.Group, Credentials: keys}
 }
 
 func (c *clients) producer(r *request) (map[string]any, error) {
@@ -146,7 +148,7 @@ func (c *clients) consumer(r *request) (map[string]any, error) {
 }
 
 func (c *clients) push(r *request) (map[string]any, error) {
-	in := &inbox{fail: r.Fail}
+	in := &inbox{fail: r.Fail, pause: milliseconds(r.ConsumeMs)}
 	made, err := rmq.NewPushConsumer(c.config(r), rmq.WithPushSubscriptionExpressions(filters(r)),
 		rmq.WithPushAwaitDuration(5*time.Second),
 		rmq.WithPushMessageListener(&rmq.FuncMessageListener{Consume: in.consume}))

@@ -19,6 +19,7 @@ type request struct {
 	Client        string         `json:"client"`
 	Endpoints     string         `json:"endpoints"`
 	TLS           bool           `json:"tls"`
+	Namespace     string         `json:"namespace"`
 	AccessKey     string         `json:"accessKey"`
 	SecretKey     string         `json:"secretKey"`
 	Check         string         `json:"check"`
@@ -27,6 +28,7 @@ type request struct {
 	Subscriptions []subscription `json:"subscriptions"`
 	AwaitMs       int64          `json:"awaitMs"`
 	Fail          int32          `json:"fail"`
+	ConsumeMs     int64          `json:"consumeMs"`
 	Message       wanted         `json:"message"`
 	Transaction   string         `json:"transaction"`
 	Resolution    string         `json:"resolution"`

@@ -3,6 +3,7 @@
 
 const { createHash } = require('node:crypto');
 const { createInterface } = require('node:readline');
+const { setTimeout: sleep } = require('node:timers/promises');
 const { ConsumeResult, FilterExpression, Producer, PushConsumer, SimpleConsumer } = require('rocketmq-client-nodejs');
 const { FilterType, TransactionResolution } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb');
 
@@ -15,17 +16,19 @@ const checks = new Map();
 const transactions = new Map();
 const messages = [];
 
-// Notes every message, and fails those whose delivery attempt is at most `fail`.
+// Notes every message, takes `consumeMs` for it, and fails it if its delivery attempt is at most `fail`.
 class Inbox {
-  constructor(fail) {
+  constructor(fail, consumeMs) {
     this.fail = fail;
+    this.consumeMs = consumeMs;
     this.lines = [];
     this.waiting = [];
   }
 
-  consume(message) {
+  async consume(message) {
     this.lines.push(lineOf(message));
     this.waiting = this.waiting.filter(one => !one());
+    if (this.consumeMs) await sleep(this.consumeMs);
     return message.deliveryAttempt <= this.fail ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
   }
 
@@ -73,9 +76,9 @@ function messageOf({ topic, body, size, tag, keys, properties, group, deliverAtM
   };
 }
 
-function configuration({ endpoints, tls, accessKey, secretKey }) {
+function configuration({ endpoints, tls, namespace = '', accessKey, secretKey }) {
   const sessionCredentials = accessKey ? { accessKey, accessSecret: secretKey } : undefined;
-  return { endpoints, namespace: '', sslEnabled: tls === true, requestTimeout: 10000, sessionCredentials, logger };
+  return { endpoints, namespace, sslEnabled: tls === true, requestTimeout: 10000, sessionCredentials, logger };
 }
 
 function filters(subscriptions) {
@@ -114,7 +117,7 @@ const commands = {
   },
 
   push(request) {
-    const messageListener = new Inbox(request.fail ?? 0);
+    const messageListener = new Inbox(request.fail ?? 0, request.consumeMs ?? 0);
     inboxes.set(request.name, messageListener);
     return started(request.name, new PushConsumer({
       ...configuration(request),

@@ -50,15 +50,16 @@ class Checker(TransactionChecker):
 
 
 class Inbox(MessageListener):
-    """Notes every message, and fails those whose delivery attempt is at most ``fail``."""
+    """Notes every message, takes ``consume_ms`` for it, and fails it if its delivery attempt is at most ``fail``."""
 
-    def __init__(self, fail):
-        self.fail, self.lines, self.changed = fail, [], threading.Condition()
+    def __init__(self, fail, consume_ms):
+        self.fail, self.consume_ms, self.lines, self.changed = fail, consume_ms, [], threading.Condition()
 
     def consume(self, message):
         with self.changed:
             self.lines.append(line_of(message))
             self.changed.notify_all()
+        time.sleep(self.consume_ms / 1000)
         return ConsumeResult.FAILURE if message.delivery_attempt <= self.fail else ConsumeResult.SUCCESS
 
     def wait(self, count, timeout_ms):
@@ -103,8 +104,8 @@ class Client:
         self.clients[name] = made, None
         return {"clientId": made.client_id}
 
-    def push(self, name, group, subscriptions, fail=0, tls=False, **server):
-        inbox = Inbox(fail)
+    def push(self, name, group, subscriptions, fail=0, consumeMs=0, tls=False, **server):
+        inbox = Inbox(fail, consumeMs)
         made = PushConsumer(configuration(**server), group, inbox, filters(subscriptions), tls_enable=tls)
         made.startup()
         self.clients[name] = made, inbox
@@ -157,8 +158,8 @@ class Client:
         return {}
 
 
-def configuration(endpoints, accessKey="", secretKey=""):
-    return ClientConfiguration(endpoints, Credentials(accessKey, secretKey), request_timeout=10)
+def configuration(endpoints, namespace="", accessKey="", secretKey=""):
+    return ClientConfiguration(endpoints, Credentials(accessKey, secretKey), namespace, request_timeout=10)
 
 
 def filters(subscriptions):

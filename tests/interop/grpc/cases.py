@@ -34,6 +34,8 @@ KEYS = [f"key-{number}" for number in range(8)]
 DELAY_MS = 3_000
 START_SECONDS = 20
 LETTER_SECONDS = 60
+LISTENER_MS = 75_000  # longer than the minute after which a message of a push consumer is visible without renewals
+NAMESPACE = "space"
 # The SDKs for Python and Java raise the message of a type that a topic refuses before they send it; so does Go's.
 TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
 
@@ -103,6 +105,24 @@ def long_poll(scene: Scene) -> Facts:
         time.sleep(1)
         producer.send(topic, "meanwhile")
         return {"keys": keys_of(first + waiting.result())}
+
+
+def slow_listener(scene: Scene) -> Facts:
+    """A message in work for longer than its invisible time is not delivered again, and is acknowledged at last.
+
+    A proxy renews the receipt handle meanwhile. When the consumer leaves, a message that it had not acknowledged would
+    be visible again at once.
+    """
+    topic, group = scene.topic(), scene.group()
+    producer, consumer = scene.producer(topic), scene.push(group, topic, consumeMs=LISTENER_MS)
+    for key in KEYS[:3]:
+        producer.send(topic, key)
+    consumer.inbox(3)
+    got = consumer.inbox(4, timeout_ms=LISTENER_MS + 10_000)
+    consumer.close()
+    heir = scene.consumer(group, topic)
+    left = heir.first_receive() + heir.receive() + heir.receive()
+    return {"received": sorted((one["keys"][0], one["attempt"]) for one in got), "left": keys_of(left)}
 
 
 def shared_group(scene: Scene) -> Facts:
@@ -415,7 +435,7 @@ def simple_dead_letters(scene: Scene) -> Facts:
     rest: list[Line] = []
     while not (letters := scene.now_stored(f"%DLQ%{group}")) and time.monotonic() < deadline:
         rest += consumer.receive()
-    reader = outcome(lambda: scene.consumer(scene.group("-reader"), f"%DLQ%{group}").receive())
+    reader = outcome(lambda: scene.consumer(scene.group("-reader"), f"%DLQ%{group}").first_receive())
     parts = [stored_part(one, scene.sdk) for one in letters]
     return {"attempts": received, "rest": keys_of(rest), "letters": parts, "reader": reader}
 
@@ -556,6 +576,52 @@ def from_remoting(scene: Scene) -> Facts:
     return {"messages": sorted((told(one) for one in got), key=lambda one: one["keys"])}
 
 
+def namespaces(scene: Scene) -> Facts:
+    """The namespace of an SDK's configuration is not a part of the names of topics and groups at the broker.
+
+    A topic that a remoting client made in a namespace has another name, and its messages have that namespace.
+    """
+    topic, group, other = scene.topic(), scene.group(), scene.group("-other")
+    scene.producer(topic, namespace=NAMESPACE).send(topic, "inside")
+    scene.producer(topic).send(topic, "outside")
+    stored = [(message.topic == topic, message.properties["KEYS"]) for message in scene.stored(topic, 2)]
+    inside = scene.consumer(group, topic, namespace=NAMESPACE).gather(2)
+    same_group = scene.consumer(group, topic).first_receive()
+    outside = scene.consumer(other, topic).gather(2)
+
+    remote = scene.topic(namespace=NAMESPACE)
+    with RemotingProducer(scene.server.namesrv, namespace=NAMESPACE, send_msg_timeout_ms=20_000) as producer:
+        producer.send(Message(topic, b"remoting", keys=["remoting"]))
+    wanted = {"with": (topic, NAMESPACE), "without": (remote, "")}
+    seen = {name: _seen_by(scene, *names) for name, names in wanted.items()}
+    return {
+        "stored": sorted(stored),
+        "stored in the namespace": [message.properties["KEYS"] for message in scene.stored(remote, 1)],
+        "inside": sorted((one["keys"][0], one["topic"] == topic) for one in inside),
+        "outside": sorted((one["keys"][0], one["topic"] == topic) for one in outside),
+        "same group without the namespace": keys_of(same_group),
+        "a topic of the namespace": seen,
+    }
+
+
+def _seen_by(scene: Scene, topic: str, namespace: str) -> Facts:
+    """What a new group gets of a topic: the keys, the names of the topics, and the answers to acknowledgements."""
+    consumer = scene.consumer(scene.group(f"-seen-{namespace}"), topic, namespace=namespace)
+    got: list[Line] = []
+
+    def receive() -> None:
+        got.extend(consumer.gather(1, ack=False))
+
+    facts: Facts = {"receive": outcome(receive)}
+    topics = [one["topic"].replace(f"-{scene.sdk}", "-SDK") for one in got]
+    acks = [outcome(partial(consumer.ack, one)) for one in got]
+    return facts | {
+        "keys": sorted(set(keys_of(got))),
+        "topics": sorted(set(topics)),
+        "acks": sorted(set(acks), key=str),
+    }
+
+
 def compressed(scene: Scene) -> Facts:
     """The compressed message of a remoting producer; Node's SDK cannot unpack it."""
     topic, group = scene.topic(), scene.group()
@@ -569,11 +635,12 @@ def compressed(scene: Scene) -> Facts:
 CASES: dict[str, Case] = {
     case.__name__.replace("_", "-"): case
     for case in (
-        normal, contents, large, batches, several_topics, two_groups, long_poll, push, push_many, push_retry, push_tags,
-        shared_group, handed_over, fifo, fifo_retry, fifo_push_retry, delay, delay_limits, recall, transaction, orphans,
-        decided_twice, tags, sql, redelivery, invisible_time, invisible_twice, dead_letters, simple_dead_letters,
-        fifo_dead_letters, wrong_types, type_changed, unknown_names, unknown_group, priority, bad_messages,
-        to_remoting, from_remoting, compressed,
+        normal, contents, large, batches, several_topics, two_groups, long_poll, push, push_many, push_retry,
+        push_tags, slow_listener, shared_group, handed_over, fifo, fifo_retry, fifo_push_retry, delay,
+        delay_limits, recall, transaction, orphans, decided_twice, tags, sql, redelivery, invisible_time,
+        invisible_twice, dead_letters, simple_dead_letters, fifo_dead_letters, wrong_types, type_changed,
+        unknown_names, unknown_group, priority, bad_messages, to_remoting, from_remoting, namespaces,
+        compressed,
     )
 }  # fmt: skip
 # Go's SDK has neither recalls nor priorities, and goes on with the next message of a group when one fails. Node's

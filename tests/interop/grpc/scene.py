@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gantrymq import AdminClient, PullClient
+from gantrymq.client.namespace import wrap_namespace
 from gantrymq.client.requests.records import decode_records
 from gantrymq.errors import MQClientError
 from gantrymq.model.message import StoredMessage
@@ -47,9 +48,9 @@ class Scene:
     admin: AdminClient
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
-    def topic(self, suffix: str = "", kind: str = "NORMAL", queues: int = 2) -> str:
-        """A new topic of the case with a message type."""
-        name = f"{self.case}-{self.sdk}{suffix}"
+    def topic(self, suffix: str = "", kind: str = "NORMAL", queues: int = 2, namespace: str = "") -> str:
+        """A new topic of the case with a message type; its name in a namespace is that of a remoting client."""
+        name = wrap_namespace(namespace, f"{self.case}-{self.sdk}{suffix}")
         attributes = {"+message.type": kind}
         settings: dict[str, Any] = {"read_queue_nums": queues, "write_queue_nums": queues, "attributes": attributes}
         self._tell(lambda: self.admin.create_topic(name, **settings))
@@ -77,16 +78,17 @@ class Scene:
         filter: str | None = None,
         sql: str | None = None,
         seconds: float = CALL_SECONDS,
+        **options: Any,
     ) -> Consumer:
         name = self._name("consumer")
-        arguments = {"group": group, "awaitMs": AWAIT_MS, "subscriptions": subscribed(topics, filter, sql)}
+        arguments = {"group": group, "awaitMs": AWAIT_MS, "subscriptions": subscribed(topics, filter, sql)} | options
         self.client.call("consumer", name=name, seconds=seconds, **arguments)
         return Consumer(self, name)
 
-    def push(self, group: str, *topics: str, fail: int = 0, filter: str | None = None) -> Push:
+    def push(self, group: str, *topics: str, fail: int = 0, filter: str | None = None, **options: Any) -> Push:
         name = self._name("push")
         subscriptions = subscribed(topics, filter, None)
-        self.client.call("push", name=name, group=group, subscriptions=subscriptions, fail=fail)
+        self.client.call("push", name=name, group=group, subscriptions=subscriptions, fail=fail, **options)
         return Push(self, name)
 
     def stored(self, topic: str, count: int) -> list[StoredMessage]:
@@ -156,22 +158,23 @@ class Consumer:
         messages: list[Line] = result["messages"]
         return messages
 
-    def gather(self, count: int, *, ack: bool = True, max: int = 32, invisible_ms: int = LONG_MS) -> list[Line]:
-        """What receives return until there are as many.
-
-        The real proxy fails a receive that comes before the settings of its client.
-        """
-        got: list[Line] = []
-        deadline = time.monotonic() + SECONDS
-        while len(got) < count:
-            assert time.monotonic() < deadline, f"only {[one['keys'] for one in got]} came, not {count} messages"
+    def first_receive(self, max: int = 32, invisible_ms: int = LONG_MS) -> list[Line]:
+        """A receive that is repeated while the real proxy fails it, because it came before the client's settings."""
+        while True:
             try:
-                received = self.receive(max, invisible_ms)
+                return self.receive(max, invisible_ms)
             except SdkError as error:
                 if not error.has_no_settings:
                     raise
                 time.sleep(0.1)
-                continue
+
+    def gather(self, count: int, *, ack: bool = True, max: int = 32, invisible_ms: int = LONG_MS) -> list[Line]:
+        """What receives return until there are as many."""
+        got: list[Line] = []
+        deadline = time.monotonic() + SECONDS
+        while len(got) < count:
+            assert time.monotonic() < deadline, f"only {[one['keys'] for one in got]} came, not {count} messages"
+            received = self.first_receive(max, invisible_ms)
             got += received
             for message in received if ack else ():
                 self.ack(message)

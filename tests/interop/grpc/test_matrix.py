@@ -30,6 +30,9 @@ DIFFERENT: dict[tuple[str, str], dict[str, Facts]] = {
     ("our-proxy", "unknown-group"): SERVED,
     ("cluster", "unknown-group"): SERVED,
 }
+# Facts that vary at a server. In LOCAL mode the real proxy's renewed handle keeps the first offset of the receive. The
+# broker's new checkpoint begins with the message itself, so a message further behind cannot be acknowledged.
+UNSTABLE = {("proxy", "slow-listener"): ("left",)}
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -43,9 +46,13 @@ CELLS = [
 def test_the_sdks_find_what_is_recorded(matrix: Matrix, kind: str, sdk: str, case: str) -> None:
     require(sdk)
     facts = plain(matrix.facts(kind, sdk, case))
-    if kind == "proxy" and os.environ.get(RECORD) == "1":
+    unstable = UNSTABLE.get((kind, case), ())
+    if kind == "proxy" and os.environ.get(RECORD) == "1" and not unstable:
         record(case, sdk, facts)
-    assert facts == wanted(kind, case, sdk)
+    expected = wanted(kind, case, sdk)
+    assert {name: fact for name, fact in facts.items() if name not in unstable} == {
+        name: fact for name, fact in expected.items() if name not in unstable
+    }
 
 
 def wanted(kind: str, case: str, sdk: str) -> Facts:

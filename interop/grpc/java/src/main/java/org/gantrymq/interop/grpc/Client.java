@@ -86,7 +86,7 @@ final class Client {
 
     private Map<String, Object> push(JSONObject request) throws Exception {
         String name = request.getString("name");
-        Inbox inbox = new Inbox(request.getIntValue("fail"));
+        Inbox inbox = new Inbox(request.getIntValue("fail"), request.getLongValue("consumeMs"));
         inboxes.put(name, inbox);
         clients.put(name, provider.newPushConsumerBuilder()
             .setClientConfiguration(configuration(request))
@@ -170,6 +170,9 @@ final class Client {
             .setEndpoints(request.getString("endpoints"))
             .setRequestTimeout(Duration.ofSeconds(10))
             .enableSsl(request.getBooleanValue("tls"));
+        if (request.get("namespace") != null) {
+            builder.setNamespace(request.getString("namespace"));
+        }
         if (request.get("accessKey") != null) {
             builder.setCredentialProvider(new StaticSessionCredentialsProvider(
                 request.getString("accessKey"), request.getString("secretKey")));

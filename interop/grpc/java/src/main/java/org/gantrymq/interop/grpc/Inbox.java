@@ -8,20 +8,31 @@ import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.MessageListener;
 import org.apache.rocketmq.client.apis.message.MessageView;
 
-/** Notes every message, and fails those whose delivery attempt is at most {@code fail}. */
+/** Notes every message, takes {@code consumeMs} for it, and fails it if its attempt is at most {@code fail}. */
 final class Inbox implements MessageListener {
     private final int fail;
+    private final long consumeMs;
     private final List<Map<String, Object>> lines = new ArrayList<>();
 
-    Inbox(int fail) {
+    Inbox(int fail, long consumeMs) {
         this.fail = fail;
+        this.consumeMs = consumeMs;
     }
 
     @Override
-    public synchronized ConsumeResult consume(MessageView message) {
+    public ConsumeResult consume(MessageView message) {
+        note(message);
+        try {
+            Thread.sleep(consumeMs);
+        } catch (InterruptedException e) {
+            return ConsumeResult.FAILURE;
+        }
+        return message.getDeliveryAttempt() <= fail ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
+    }
+
+    private synchronized void note(MessageView message) {
         lines.add(Lines.of(message));
         notifyAll();
-        return message.getDeliveryAttempt() <= fail ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
     }
 
     synchronized List<Map<String, Object>> await(int count, long timeoutMs) throws InterruptedException {
