@@ -1262,3 +1262,24 @@ async def test_a_message_with_full_properties_comes_back(pops: Pops) -> None:
     assert bodies(await pops.pop()) == [b"a", b"b"]
     await pops.revived()
     assert sorted(bodies(await pops.pop())) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("offset", [2, 99])
+async def test_a_revive_group_ahead_of_its_queue_skips_no_checkpoint(start: StartPops, offset: int) -> None:
+    """Its offset is that of the last decided checkpoint, not of the next one. Java commits it before the log is
+    durable.
+    """
+    pops = await start(revive_queue_num=1)
+    await pops.send(b"a")
+    await pops.ack(*(await pops.pop())[0])
+    await pops.revived()
+    await pops.commit()
+    pops.case.server.offsets.commit(names.REVIVE_GROUP, REVIVE, 0, offset)
+    await pops.case.stop()
+    pops = await start(revive_queue_num=1, clock=pops.clock)
+    await pops.send(b"b")
+    assert bodies(await pops.pop()) == [b"b"]
+    await pops.revived()
+    assert bodies(await pops.pop()) == [b"b"]
+    await pops.commit()
+    assert (pops.committed(REVIVE, 0, names.REVIVE_GROUP), pops.case.server.pop.revive.has_unpublished) == (2, False)

@@ -233,8 +233,9 @@ class BrokerServer:
             meter=self.metrics.store_meter,
         )
         log_opening(store)
-        for (group, topic, queue_id, _), end in store.recovery.groups_ahead:
-            self.offsets.set_back(group, topic, queue_id, end)
+        for one in store.recovery.groups_ahead:
+            group, topic, queue_id, _ = one.at
+            self.offsets.set_back(group, topic, queue_id, one.back_to)
         if not store.recovery.last_exit_ok:
             recover_offsets(store, self.offsets, names.REVIVE_TOPIC_PREFIX + broker.broker_cluster_name)
         self._warn_of_lost_routes()

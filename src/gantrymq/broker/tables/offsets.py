@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from gantrymq.broker.names import is_system_group
 from gantrymq.broker.tables.versioned_table import TableVersion, in_hash_map_order, persisted
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
@@ -118,7 +119,8 @@ class ConsumerOffsetManager:
         key = offset_key(topic, group)
         if queue_id not in self._offsets.get(key, ()):
             self._require_room(self._offsets, key)
-        self._reset.setdefault(key, {})[queue_id] = offset
+        if not is_system_group(group):
+            self._reset.setdefault(key, {})[queue_id] = offset
         self._offsets.setdefault(key, {})[queue_id] = offset
         self.edits += 1
 
@@ -140,14 +142,14 @@ class ConsumerOffsetManager:
         """Record that the store has set a group that was ahead of its queue back to the queue's ``end``.
 
         The file has the new offset already. Connected members still have the old one, so their next pull is moved to
-        ``end``, as by a reset.
+        ``end``, as by a reset. The broker's own groups have no members, so their reset would never be used up.
         """
         for table in (self._offsets, self._reset):
             queues = table.get(offset_key(topic, group), {})
             if queues.get(queue_id, -1) > end:
                 queues[queue_id] = end
                 self.edits += 1
-        if queue_id in self._offsets.get(offset_key(topic, group), {}):
+        if queue_id in self._offsets.get(offset_key(topic, group), {}) and not is_system_group(group):
             self._reset.setdefault(offset_key(topic, group), {}).setdefault(queue_id, end)
 
     # Topics and groups
@@ -275,7 +277,8 @@ class ConsumerOffsetManager:
         kept = msgspec.convert(value, ConsumerOffsetSerializeWrapper, strict=False)
         self._offsets = kept.offset_table
         self._pulled = msgspec.convert(value.get("pullOffsetTable", {}), _Table, strict=False)
-        self._reset = msgspec.convert(value.get("resetOffsetTable", {}), _Table, strict=False)
+        resets = msgspec.convert(value.get("resetOffsetTable", {}), _Table, strict=False)
+        self._reset = {key: queues for key, queues in resets.items() if not is_system_group(_parts(key)[-1])}
         self._entries = self._count()
         if kept.data_version is not None:
             self._version.value = kept.data_version

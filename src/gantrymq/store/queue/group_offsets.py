@@ -6,6 +6,9 @@ copy of a queue beside a newer table. RocketMQ moves a group back to the queue's
 queue may have grown past the group. Here every start, ``rebuild`` and ``salvage`` set such a group to the queue's end
 before a message gets an offset.
 
+The offset of the group that revives popped messages is that of the last record that it has handled, not of the next.
+So its largest offset is one before the end.
+
 ``consumerOffset.json`` has the groups, ``delayOffset.json`` the delay levels. Light queues and static topics are not
 checked, because their offsets are those of another queue, nor is a topic without any queue.
 
@@ -26,7 +29,7 @@ from gantrymq.errors import StoreError
 from gantrymq.format.names import CONSUMER_OFFSET, DELAY_OFFSET
 from gantrymq.fs.api import FileSystem
 from gantrymq.model.java import INT_MAX, parse_number
-from gantrymq.model.message import SCHEDULE_TOPIC
+from gantrymq.model.message import REVIVE_GROUP, SCHEDULE_TOPIC
 from gantrymq.store.config_files import ConfigFile
 from gantrymq.store.paths import StorePaths
 from gantrymq.store.queue.consume_queues import ConsumeQueues, is_light
@@ -72,6 +75,16 @@ class GroupAhead(NamedTuple):
     at: GroupOffset
     end: int
 
+    @property
+    def back_to(self) -> int:
+        """The offset to which the group is set back, so that its next message is the one at the end."""
+        return _last_offset(self.at.group, self.end)
+
+
+def _last_offset(group: str, end: int) -> int:
+    """The largest offset that a group may have committed."""
+    return end - 1 if group == REVIVE_GROUP else end
+
 
 # Returns the end of a queue by topic and queue id, or None if it is not known.
 EndOf = Callable[[str, int], int | None]
@@ -94,7 +107,7 @@ def groups_ahead(tables: Iterable[GroupTable], end_of: EndOf) -> list[GroupAhead
             GroupAhead(GroupOffset(group, topic, queue_id, offset), end)
             for group, topic, offsets in tables
             for queue_id, offset in offsets
-            if (end := end_of(topic, queue_id)) is not None and offset > end
+            if (end := end_of(topic, queue_id)) is not None and offset > _last_offset(group, end)
         }
     )
 
@@ -159,8 +172,9 @@ def _numbers(table: Mapping[str, Any], *, least: int) -> list[tuple[int, int]]:
 
 def _lower(value: dict[str, Any], ahead: Iterable[GroupAhead]) -> None:
     ends = defaultdict[tuple[str, str], dict[int, int]](dict)
-    for at, end in ahead:
-        ends[at.topic, at.group][at.queue_id if at.group else at.queue_id + 1] = end
+    for one in ahead:
+        at = one.at
+        ends[at.topic, at.group][at.queue_id if at.group else at.queue_id + 1] = one.back_to
     for (topic, group), end_of in ends.items():
         for table in (_table(value, key) for key in (_OFFSETS, _RESETS)):
             own = _table(table, f"{topic}{_SEPARATOR}{group}") if group else table
