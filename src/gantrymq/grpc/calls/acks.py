@@ -13,6 +13,7 @@ from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.errors import GantrymqError
 from gantrymq.grpc import limits
 from gantrymq.grpc.brokers.popped import PoppedMessages
+from gantrymq.grpc.calls.gathering import Gathering
 from gantrymq.grpc.clients.registry import Clients
 from gantrymq.grpc.clients.renewal import Renewals
 from gantrymq.grpc.protocol.caller import Caller
@@ -20,7 +21,6 @@ from gantrymq.grpc.protocol.codes import Code
 from gantrymq.grpc.protocol.handles import Handle, read_handle
 from gantrymq.grpc.protocol.messages import (
     AckMessageResponse,
-    AckMessageResultEntry,
     ChangeInvisibleDurationResponse,
     ForwardMessageToDeadLetterQueueResponse,
     to_ms,
@@ -35,26 +35,34 @@ class SettleMessages:
 
     def __init__(self, config: GrpcConfig, clients: Clients, popped: PoppedMessages, renewals: Renewals) -> None:
         self._config, self._clients, self._popped, self._renewals = config, clients, popped, renewals
+        self._acks = Gathering(asyncio.get_running_loop())
 
     async def ack(self, caller: Caller, request: Any) -> Any:
         """The answer to an AckMessageRequest, with a status for each message."""
         topic, group = require_topic(request.topic.name), require_group(request.group.name)
         if len(request.entries) > limits.MAX_ENTRIES:
             raise CallError(Code.BAD_REQUEST, f"an acknowledgement of more than {limits.MAX_ENTRIES} messages")
-        answer, codes = AckMessageResponse(), set()
-        for entry, done in zip(
-            request.entries, await self._ack_all(caller, group, topic, request.entries), strict=True
-        ):
-            answer.entries.append(
-                AckMessageResultEntry(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=done)
-            )
-            codes.add(done.code)
-        if not codes:
-            answer.status.CopyFrom(status(Code.INTERNAL_SERVER_ERROR, "ack message result is empty"))
+        entries = request.entries
+        if not entries:
+            return AckMessageResponse(status=status(Code.INTERNAL_SERVER_ERROR, "ack message result is empty"))
+        if len(entries) == 1:
+            results = [await self._ack_single(caller, group, topic, entries[0])]
         else:
-            code = Code.MULTIPLE_RESULTS if len(codes) > 1 else Code(codes.pop())
-            answer.status.CopyFrom(status(code))
+            results = await self._ack_all(caller, group, topic, entries)
+        codes = {done.code for done in results}
+        answer = AckMessageResponse(status=status(Code.MULTIPLE_RESULTS if len(codes) > 1 else Code(codes.pop())))
+        for entry, done in zip(entries, results, strict=True):
+            answer.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=done)
         return answer
+
+    async def _ack_single(self, caller: Caller, group: str, topic: str, entry: Any) -> Any:
+        """The status of the only entry of a call, as the SDKs send them."""
+        try:
+            handle = self._newest(caller, group, entry.message_id, entry.receipt_handle)
+        except CallError as error:
+            return status_of_error(error)
+        await self._acks.turn()
+        return await self._ack_one(caller, group, topic, handle)
 
     async def _ack_all(self, caller: Caller, group: str, topic: str, entries: Sequence[Any]) -> list[Any]:
         """The status of each entry. The entries of one broker are one request to it."""
