@@ -23,6 +23,7 @@ from gantrymq.broker.transactions import decisions
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import FlushDiskType
 from gantrymq.errors import RemotingTimeoutError
+from gantrymq.format.op_message import decided_offsets
 from gantrymq.model.flags import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from gantrymq.model.message import StoredMessage
 from gantrymq.remoting.bodies.client import HeartbeatData, ProducerData
@@ -97,6 +98,10 @@ class Transactions:
         server._transaction_check._publish()
         offsets = server.offsets
         return offsets.query(names.TRANS_GROUP, HALF, 0), offsets.query(names.TRANS_GROUP, OP, 0)
+
+    async def decided(self) -> set[int]:
+        """The queue offsets that op messages name."""
+        return {offset for op in await self.stored(OP) for offset in decided_offsets(op.tags, op.body)}
 
     async def stored(self, topic: str, queue_id: int = 0) -> list[StoredMessage]:
         store = self.case.server.store
@@ -300,6 +305,17 @@ async def test_one_that_is_younger_than_the_timeout_is_not_checked(tx: Transacti
     assert len(tx.asked) == 1
 
 
+async def test_what_was_decided_after_one_that_is_too_young_stays_decided(tx: Transactions) -> None:
+    """The check ends before the young one, so the op message about the later one must be read again by the next check."""
+    await tx.prepare(b"young", born_timestamp=NOW_MS)
+    await tx.end(await tx.prepare(b"rolled back"), TRANSACTION_ROLLBACK)
+    await tx.write_ops()
+    await tx.check(6_000)
+    assert tx.asked == []
+    await tx.check()
+    assert [message.body for _, message in tx.asked] == [b"young"]
+
+
 async def test_the_clock_makes_a_check_due(start: StartTransactions) -> None:
     tx = await start(transaction_check_interval_ms=30_000)
     await tx.connect()
@@ -321,6 +337,8 @@ async def test_one_without_an_answer_is_checked_so_often_and_then_moved(start: S
     assert [message.properties["TRANSACTION_CHECK_TIMES"] for _, message in tx.asked] == ["1", "2", "3"]
     (moved,) = await tx.stored(DISCARDED)
     assert moved.properties["TRANSACTION_CHECK_TIMES"] == "3"
+    await tx.write_ops()
+    assert await tx.decided() == {0, 1, 2, 3}  # so that a kill moves it once
     assert tx.case.server.transaction_metrics.count("T") == 0
     resumed = await tx.case.ask(ResumeCheckHalfMessageRequestHeader(topic="T", msg_id=moved.msg_id))
     assert resumed.code == ResponseCode.SUCCESS
@@ -481,6 +499,26 @@ async def test_the_end_of_an_immune_message_that_was_put_back_counts_after_a_res
     tx = await again(tx, start)
     assert (await tx.end(half, TRANSACTION_ROLLBACK)).code == ResponseCode.SUCCESS
     await tx.check()
+    await tx.check(4_000_000)
+    assert tx.asked == []
+
+
+async def test_a_late_end_of_an_immune_message_that_was_put_back_counts_after_a_restart(
+    start: StartTransactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the next check comes when the message is no longer immune."""
+    monkeypatch.setattr("gantrymq.broker.transactions.check._MOST_PASSED", 2)
+    tx = await start()
+    await tx.connect()
+    half = await tx.prepare(properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": "3600"}, born_timestamp=NOW_MS)
+    for _ in range(3):
+        await tx.end(await tx.prepare(), TRANSACTION_ROLLBACK)
+    await tx.check()
+    await tx.write_ops()
+    await tx.published()
+    tx = await again(tx, start)
+    assert (await tx.end(half, TRANSACTION_ROLLBACK)).code == ResponseCode.SUCCESS
+    await tx.write_ops()
     await tx.check(4_000_000)
     assert tx.asked == []
 

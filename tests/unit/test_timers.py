@@ -8,6 +8,7 @@ import pytest
 from gantrymq.format.properties import CRC_PROPERTY_SIZE
 from gantrymq.format.record import MAX_PROPERTIES_LENGTH
 from gantrymq.format.timer import SLOTS, WHEEL_SIZE, decode_timer_checkpoint
+from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.reads import data_end
 from gantrymq.model.flags import is_consumable
 from gantrymq.model.message import TIMER_TOPIC, Message
@@ -259,6 +260,32 @@ def test_damage_loses_nothing(name: str, how: str) -> None:
     assert sorted(set(found)) == [b"%02d" % number for number in range(20)]
     if name != "timercheck":
         assert len(found) == 20
+    case.close()
+
+
+@pytest.mark.parametrize("is_wheel_old", [False, True], ids=["wheel as it was", "old wheel"])
+def test_units_after_the_checkpoint_are_delivered_once(is_wheel_old: bool) -> None:
+    """A power cut may take the slots of the wheel that the timer log already has units for."""
+    case = TimerCase()
+    case.send(b"before", deliver_ms=NOON_MS + 9 * SECOND_MS)
+    case.wait(2 * SECOND_MS)
+    (path,) = (path for path in files_of(case.fs) if path.name == "timerwheel")
+    file = case.fs.open(path)
+    old_wheel = file.read_at(0, file.size())
+    assert case.timers.checkpoint.timer_queue_offset == 1
+    case.is_durable = lambda end: False  # no checkpoint from here on
+    case.send(b"same slot", deliver_ms=NOON_MS + 9 * SECOND_MS)
+    case.send(b"new slot", deliver_ms=NOON_MS + 10 * SECOND_MS)
+    case.step()
+    assert isinstance(case.fs, MemoryFileSystem)
+    case.fs = case.fs.crash_clone(1.0, 0)
+    if is_wheel_old:
+        case.fs.open(path, writable=True).write_at(0, old_wheel)
+    case.is_durable = lambda end: True
+    case.open()
+    assert case.timers.checkpoint.timer_queue_offset <= 1
+    case.wait(12 * SECOND_MS)
+    assert case.bodies() == [b"before", b"same slot", b"new slot"]
     case.close()
 
 

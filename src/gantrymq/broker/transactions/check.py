@@ -250,10 +250,23 @@ class TransactionalMessageCheckService:
     def _is_decided(self, walk: _Walk, offset: int) -> bool:
         return bool(walk.ops.decided[offset - walk.ops.begin]) or self._ops.is_decided(walk.queue_id, offset)
 
+    def _is_decided_by_its_first_record(self, walk: _Walk, half: StoredMessage) -> bool:
+        """Whether a message that was put back while it was immune is decided under the offset that its producer knows.
+
+        RocketMQ looks at this only while the message is still immune, and checks it once more otherwise.
+        """
+        if PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS not in half.properties:
+            return False
+        first = first_offset(half)
+        return walk.ops.names(first) or self._ops.is_decided(walk.queue_id, first)
+
     async def _handle(self, walk: _Walk, half: StoredMessage) -> bool:
         """Ask about, put back or discard an open half message. False if the check ends before it."""
         if self._decisions.is_under_way(walk.queue_id, half.queue_offset):
             return False
+        if self._is_decided_by_its_first_record(walk, half):
+            self._ops.add(walk.queue_id, half.queue_offset)
+            return True
         broker = self._config.broker
         age_ms = self._clock.now_ms() - half.born_timestamp_ms
         too_old_ms = self._config.store.file_reserved_time_hours * _HOUR_MS
@@ -281,10 +294,6 @@ class TransactionalMessageCheckService:
         As long as few messages follow it, it stays in its place and the next check begins there. Later it is put back.
         (RocketMQ puts it back in every check.)
         """
-        first = first_offset(half)
-        if walk.ops.names(first) or self._ops.is_decided(walk.queue_id, first):
-            self._ops.add(walk.queue_id, half.queue_offset)
-            return True
         if walk.end - half.queue_offset <= _MOST_PASSED:
             walk.waits_from = min(walk.waits_from, half.queue_offset)
             return True
@@ -292,7 +301,7 @@ class TransactionalMessageCheckService:
         newer = await self._put_back(half, immune if fits(immune) else checked_message(half, 0))
         if newer is not None:
             # An op message that names a first record says that the producer has decided its transaction.
-            is_first = first < 0 and fits(immune)
+            is_first = first_offset(half) < 0 and fits(immune)
             self._decisions.put_back(walk.queue_id, half.queue_offset, newer.queue_offset, is_named=not is_first)
         return newer is not None
 
