@@ -306,7 +306,7 @@ async def test_one_that_is_younger_than_the_timeout_is_not_checked(tx: Transacti
 
 
 async def test_what_was_decided_after_one_that_is_too_young_stays_decided(tx: Transactions) -> None:
-    """The check ends before the young one, so the op message about the later one must be read again by the next check."""
+    """The check ends before the young one, so the next check must read the op message again."""
     await tx.prepare(b"young", born_timestamp=NOW_MS)
     await tx.end(await tx.prepare(b"rolled back"), TRANSACTION_ROLLBACK)
     await tx.write_ops()
