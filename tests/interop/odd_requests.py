@@ -139,7 +139,9 @@ def now_ms() -> int:
 
 def normal(answer: RemotingCommand) -> Answer:
     """An answer without what differs between two runs, and without the text of an exception."""
-    fields = {name: answer.ext_fields[name] for name in ("queueId", "transactionId") if name in answer.ext_fields}
+    fields: dict[str, str] = {
+        name: answer.ext_fields[name] for name in ("queueId", "transactionId") if name in answer.ext_fields
+    }
     if "msgId" in answer.ext_fields:
         fields["ids"] = str(len(answer.ext_fields["msgId"].split(",")))
     if "recallHandle" in answer.ext_fields:
