@@ -57,6 +57,7 @@ DEFAULTS: Settings = {
 _TIMEOUT_MS = 10_000
 _ASK_AGAIN_S = 0.005
 _SETTLED_WITHIN_S = 5.0
+_RENEWED_WITHIN_S = 60.0  # far above the seconds that thousands of messages take
 
 
 class BrokerClock(ShiftedClock):
@@ -173,7 +174,7 @@ class RestartableBroker:
             return None
         renewal = asyncio.run_coroutine_threadsafe(pair.renew(), loop)
         try:
-            return renewal.result(_SETTLED_WITHIN_S)
+            return renewal.result(_RENEWED_WITHIN_S)
         except (TimeoutError, CancelledError):  # the broker is being stopped
             renewal.cancel()
             return None
