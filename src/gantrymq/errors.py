@@ -4,6 +4,7 @@ Expected outcomes of a put or a get are statuses (``gantrymq.model.status``). An
 what a person needs to act on it, and its text is one line.
 """
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,18 @@ def _rebuilt(kind: type[GantrymqError], args: tuple[Any, ...], state: dict[str, 
     error.args = args
     error.__dict__.update(state)
     return error
+
+
+def system_reason(error: OSError | UnicodeError) -> str:
+    """The operating system's text of an error, without the address that asyncio adds to it.
+
+    The numbers of other classes (name resolution, TLS) are not those of the operating system, so their texts count.
+    """
+    if isinstance(error, UnicodeError):
+        return str(error)
+    if error.errno is not None and type(error) is type(OSError(error.errno, "")):
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
 
 
 class ConfigError(GantrymqError):

@@ -171,14 +171,16 @@ def test_servers_that_speak_tls_only_find_each_other(tmp_path: Path) -> None:
 
 
 def test_an_impossible_start_is_one_line(process: Run, tmp_path: Path) -> None:
-    with serving("serve", "--store", tmp_path / "s", "--namesrv-port", 0, *FREE, *SMALL) as (ready, _):
+    with serving("serve", "--store", tmp_path / "s", "--namesrv-port", 0, *FREE, *SMALL) as (ready, child):
         port = ready["broker"].rpartition(":")[2]
         locked = process("serve", "--store", tmp_path / "s", "--namesrv-port", 0, *FREE)
         assert (locked.code, locked.out) == (3, b"")
-        assert "is open in another process" in locked.err
+        assert f"is open in another process, id {child.pid}; stop it first" in locked.err
         taken = process("serve", "--store", tmp_path / "t", "--namesrv-port", 0, "--listen-port", port)
         assert (taken.code, taken.out) == (3, b"")
-        assert f"cannot listen on 127.0.0.1:{port}" in taken.err
+        assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in taken.err
+        also = process("namesrv", "--listen-port", port)
+        assert (also.code, also.err) == (3, f"gantrymq: cannot listen on 127.0.0.1:{port}: Address already in use\n")
     for outcome in (locked, taken):
         assert len(outcome.err.splitlines()) == 1
         assert outcome.err.startswith("gantrymq: ")

@@ -38,6 +38,16 @@ def test_a_missing_module_is_one_line_that_names_the_extra(
     assert not (tmp_path / "out").exists()
 
 
+def test_many_messages_are_stored_without_pyarrow(tmp_path: Path) -> None:
+    """A small batch is put message by message; a large one becomes columns, for which Arrow is used if it is there."""
+    lines = tmp_path / "in.jsonl"
+    lines.write_text('{"topic": "t", "body": "b"}\n' * 400)
+    sizes = ["--set", "mappedFileSizeCommitLog=65536", "--set", "mappedFileSizeConsumeQueue=2000"]
+    done = run_without("pyarrow", ["ingest", str(tmp_path / "store"), str(lines), *sizes])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "400 messages stored" in done.stdout
+
+
 def run_without(module: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", WITHOUT.format(module=module), "store", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
@@ -56,3 +66,10 @@ def test_verify_and_salvage_need_no_extra(is_damaged: bool, tmp_path: Path) -> N
     assert (verified.returncode, verified.stderr) == (int(is_damaged), "")
     assert ("keeps 9 messages" in verified.stdout) == is_damaged
     assert run_without("pyarrow", ["salvage", str(store), str(tmp_path / "out")]).stderr == ""
+
+
+def test_a_proxy_without_its_extra_names_it() -> None:
+    command = [sys.executable, "-c", WITHOUT.format(module="grpc"), "proxy", "-n", "127.0.0.1:1", "--grpc-port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 3
+    assert done.stderr == "gantrymq: this needs the module grpc: pip install 'gantrymq[grpc]'\n"

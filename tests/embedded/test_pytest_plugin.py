@@ -119,7 +119,7 @@ def test_settings_come_from_the_ini_file_and_the_nearest_marker(project: pytest.
     )
     result = run(project, tests)
     result.assert_outcomes(passed=3, errors=1)
-    result.stdout.fnmatch_lines(["*flushDisk='SYNC_FLUSH' is not allowed: a key of RocketMQ; nearest: flushDiskType*"])
+    result.stdout.fnmatch_lines(["*flushDisk='SYNC_FLUSH' is not allowed: it is not a key*; nearest: flushDiskType*"])
 
 
 def test_settings_that_would_be_passed_over_are_refused(project: pytest.Pytester) -> None:

@@ -323,7 +323,7 @@ def test_a_lock_that_another_process_holds_is_respected(fs: RealFileSystem, tmp_
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(StoreLockedError, match="open in another process"):
+        with pytest.raises(StoreLockedError, match=f"open in another process, id {other.pid}; stop it first"):
             fs.lock(path, b"lock")
         other.communicate("")
     fs.lock(path, b"lock").release()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 from types import TracebackType
 
-from gantrymq.errors import RemotingError
+from gantrymq.errors import RemotingError, system_reason
 from gantrymq.logs import get_logger
 
 _VIP_BELOW = 2
@@ -88,5 +88,5 @@ def bind_port(host: str, port: int, *, shared: bool) -> socket.socket:
         bound.bind((host, port))
     except OSError as error:
         bound.close()
-        raise RemotingError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        raise RemotingError(f"cannot listen on {host}:{port}: {system_reason(error)}") from error
     return bound

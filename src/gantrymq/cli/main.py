@@ -39,7 +39,8 @@ NO_READER = 141
 DEBUG_VARIABLE = "GANTRYMQ_DEBUG"
 _ENCODED = "gantrymq.encoded"
 _EXTRAS = {  # module: extra of pip install
-    "jinja2": "console", "pyarrow": "arrow", "pyspark": "spark", "starlette": "console", "uvicorn": "console",
+    "google": "grpc", "grpc": "grpc", "jinja2": "console", "pyarrow": "arrow", "pyspark": "spark",
+    "starlette": "console", "uvicorn": "console",
 }  # fmt: skip
 
 
@@ -151,8 +152,9 @@ def _parsed(arguments: Sequence[str]) -> int:
 def _other(error: Exception) -> int:
     """Handle the remaining errors: usage errors of the parser, missing modules, and faults of gantrymq."""
     describe = getattr(error, "format_message", None)
-    if isinstance(error, ModuleNotFoundError) and error.name in _EXTRAS:
-        print_error(f"this needs the module {error.name}: pip install 'gantrymq[{_EXTRAS[error.name]}]'")
+    missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if missing in _EXTRAS:
+        print_error(f"this needs the module {missing}: pip install 'gantrymq[{_EXTRAS[missing]}]'")
         return CANNOT
     if describe is None:
         if os.environ.get(DEBUG_VARIABLE):

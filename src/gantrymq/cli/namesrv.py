@@ -51,7 +51,7 @@ def namesrv(
     read = settings.namesrv(listen_port, Path.home() / "namesrv", own_port=True)
     if config is not None and not read.config_store_path:
         read = replace(read, config_store_path=str(config))
-    settings.warn_if_exposed(read.bind_address, acl=False)
+    settings.warn_if_exposed(read.bind_address, acl=None)
     others = without_effect(settings.entries)
     server = NamesrvServer(read, others=others, tls=settings.tls(), client_tls=settings.client_tls())
     serve_until_stopped(_Announced(server), json=json, verbose=verbose)

@@ -109,14 +109,19 @@ class ServerSettings:
         settings = {key: text for key, text in self.entries.items() if key.startswith("tls.")}
         return tls_server(settings) if settings else None
 
-    def warn_if_exposed(self, bind_address: str, *, acl: bool) -> None:
-        """Warn on stderr if other hosts reach a server at ``bind_address`` that has neither ACL nor enforced TLS."""
+    def warn_if_exposed(self, bind_address: str, *, acl: bool | None) -> None:
+        """Warn on stderr if other hosts reach a server at ``bind_address`` that has neither ACL nor enforced TLS.
+
+        ``acl`` is None for a server that has no ACL.
+        """
         tls = self.tls()
         if acl or is_loopback(bind_address) or (tls is not None and tls.mode.value == "enforcing"):
             return
+        risk = "change routes and settings" if acl is None else "read, write and delete"
+        remedy = "" if acl is None else "aclEnable=true, or "
         warn(
-            f"bindAddress={bind_address} is open to other hosts: any host that reaches it can read, write and delete; "
-            "set aclEnable=true, or tls.server.mode=enforcing with client certificates, or bind a private address"
+            f"bindAddress={bind_address} is open to other hosts: any host that reaches it can {risk}; "
+            f"set {remedy}tls.server.mode=enforcing with client certificates, or bind a private address"
         )
 
     def client_tls(self) -> ssl.SSLContext | None:

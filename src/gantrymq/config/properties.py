@@ -100,9 +100,9 @@ def parse_assignments(assignments: Iterable[str], also: Callable[[str], bool] = 
     for assignment in assignments:
         key, separator, value = assignment.partition("=")
         if not separator or not key:
-            raise ConfigError(assignment, "", "key=value")
+            raise ConfigError("--set", assignment, "KEY=VALUE")
         if not (is_known(key) or key in _OF_OTHER_RELEASES or also(key)):
-            raise ConfigError(key, value, f"a key of RocketMQ; nearest: {_nearest(key)}")
+            raise ConfigError(key, value, f"it is not a key of RocketMQ{_nearest(key)}")
         entries[key] = value
     return entries
 
@@ -124,13 +124,14 @@ def unknown_keys(entries: Iterable[str], also: Callable[[str], bool] = lambda ke
 def _remark(key: str) -> str:
     if key in _OF_OTHER_RELEASES:
         return f"{key} has no effect: RocketMQ 5.5.0 does not know it; {_OF_OTHER_RELEASES[key]}"
-    return f"{key} is not a key of RocketMQ; nearest: {_nearest(key)}"
+    return f"{key} is not a key of RocketMQ{_nearest(key)}"
 
 
 def _nearest(key: str) -> str:
     from difflib import get_close_matches
 
-    return ", ".join(get_close_matches(key, _EVERY_KEY, 3)) or "none"
+    found = get_close_matches(key, _EVERY_KEY, 3)
+    return f"; nearest: {', '.join(found)}" if found else ""
 
 
 _OF_OTHER_RELEASES = {

@@ -18,11 +18,16 @@ if TYPE_CHECKING:
 OFF = -1  # the value of grpcServerPort without gRPC
 
 
+def load_grpc() -> None:
+    """Load grpcio and protobuf. Raises ModuleNotFoundError without the extra ``grpc``."""
+    import google.protobuf  # noqa: F401
+    import grpc  # noqa: F401
+
+
 def require_grpc() -> None:
     """Raise ConfigError if grpcio or protobuf is not installed."""
     try:
-        import google.protobuf  # noqa: F401
-        import grpc  # noqa: F401
+        load_grpc()
     except ModuleNotFoundError as error:
         allowed = f"-1, unless {error.name} is installed: pip install 'gantrymq[grpc]'"
         raise ConfigError("grpcServerPort", "a port", allowed) from error

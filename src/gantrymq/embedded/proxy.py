@@ -20,7 +20,7 @@ from gantrymq.broker.acl.access_control import WATCH_INTERVAL_MS, AccessControl
 from gantrymq.clock import SystemClock
 from gantrymq.config.exporter_settings import DISABLE
 from gantrymq.config.proxy_settings import ProxyConfig
-from gantrymq.embedded.grpc_front import require_grpc
+from gantrymq.embedded.grpc_front import load_grpc
 from gantrymq.errors import ConfigError
 from gantrymq.metrics.exporter import CLUSTER, NODE_ID, NODE_TYPE, MetricsExporter
 from gantrymq.remoting.transport.tls import TlsServer
@@ -46,7 +46,7 @@ class Proxy:
             raise ConfigError("namesrvAddr", "", "the address of a name server")
         if config.acl_enable and not config.acl_plain_file:
             raise ConfigError("aclPlainFile", "", "the plain_acl.yml of the brokers, with aclEnable=true")
-        require_grpc()
+        load_grpc()
         self._config, self._client_tls, self._tls = config, client_tls, tls
         self._server: GrpcServer | None = None
         self._brokers: ClusterBrokers | None = None

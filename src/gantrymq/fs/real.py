@@ -42,6 +42,7 @@ from gantrymq.fs.descriptors import (
     sync_errors,
     sync_file_systems,
 )
+from gantrymq.fs.lock_holder import lock_holder
 from gantrymq.fs.reads import data_end
 
 _SMALL = 1 << 16
@@ -344,6 +345,12 @@ class RealFileSystem:
         return _RecordLock(path, text)
 
 
+def _open_elsewhere(path: Path) -> str:
+    """The reason of a refused lock, with the process that has it if the kernel's list shows that."""
+    holder = lock_holder(path)
+    return "is open in another process" if holder is None else f"is open in another process, id {holder}; stop it first"
+
+
 def _locked_directory(path: Path) -> int:
     """A locked descriptor of the directory; -1 if the file system has no such locks. Raises BlockingIOError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -381,7 +388,7 @@ class _RecordLock:
             except (OSError, StoreError) as error:
                 os.close(self._fd)
                 if isinstance(error, BlockingIOError | StorePermissionError):
-                    raise StoreLockedError(path.parent, "is open in another process") from error
+                    raise StoreLockedError(path.parent, _open_elsewhere(path)) from error
                 raise
             if self._directory_fd >= 0:
                 self._directories.add(self._directory_fd)

@@ -26,7 +26,7 @@ from tempfile import gettempdir, mkdtemp
 from typing import cast
 from urllib.parse import quote
 
-from gantrymq.errors import RemotingError
+from gantrymq.errors import RemotingError, system_reason
 from gantrymq.logs import get_logger
 from gantrymq.remoting.transport.limited_log import LimitedLog
 from gantrymq.remoting.transport.tls import HANDSHAKE_BYTE, TlsMode, TlsServer, TlsSession
@@ -238,7 +238,7 @@ class TlsPort:
         try:
             self._server = await loop.create_server(lambda: _Outer(self), host, port, reuse_address=True)
         except OSError as error:
-            raise RemotingError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+            raise RemotingError(f"cannot listen on {host}:{port}: {system_reason(error)}") from error
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import io
-import os
 import re
 import socket
 import threading
@@ -39,7 +38,7 @@ from prometheus_client.metrics_core import Metric as PrometheusFamily
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from gantrymq.errors import RemotingError
+from gantrymq.errors import RemotingError, system_reason
 from gantrymq.logs import get_logger
 from gantrymq.metrics.instruments import OVERFLOW_LABEL, Family, HistogramValue, Kind, LabelValues, Metric, encodable
 
@@ -80,9 +79,7 @@ class ScrapeServer:
         try:
             self._server = _HttpServer(host, port, self._app)
         except (OSError, UnicodeError) as error:
-            number = error.errno if isinstance(error, OSError) else None
-            reason = os.strerror(number) if number is not None and number > 0 else error
-            raise RemotingError(f"cannot listen on {host}:{port} for metrics: {reason}") from error
+            raise RemotingError(f"cannot listen on {host}:{port} for metrics: {system_reason(error)}") from error
         self.host, self.port = host, self._server.server_port
 
     def serve(self) -> None:

@@ -24,6 +24,7 @@ from gantrymq.errors import (
     RemotingConnectError,
     RemotingError,
     RemotingTimeoutError,
+    system_reason,
 )
 from gantrymq.remoting.command import RemotingCommand, encode_command
 from gantrymq.remoting.connection import Connection
@@ -135,7 +136,7 @@ class BlockingConnection:
         except OSError as error:
             if plain is not None:
                 plain.close()
-            raise RemotingConnectError(self.address, f"cannot connect: {error.strerror or error}") from error
+            raise RemotingConnectError(self.address, f"cannot connect: {system_reason(error)}") from error
 
 
 class BlockingClient:

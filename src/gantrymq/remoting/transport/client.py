@@ -9,7 +9,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Iterable
 
-from gantrymq.errors import RemotingConnectError, RemotingError, RemotingTimeoutError
+from gantrymq.errors import RemotingConnectError, RemotingError, RemotingTimeoutError, system_reason
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.transport.channel import Channel, ChannelHandler, close_all
 from gantrymq.remoting.transport.dispatcher import RequestDispatcher
@@ -121,7 +121,7 @@ class RemotingClient:
         except TimeoutError as error:  # before OSError, its base class
             raise RemotingConnectError(address, f"no connection within {self._connect_timeout_ms} ms") from error
         except OSError as error:
-            raise RemotingConnectError(address, f"cannot connect: {error.strerror or error}") from error
+            raise RemotingConnectError(address, f"cannot connect: {system_reason(error)}") from error
         return channel
 
 

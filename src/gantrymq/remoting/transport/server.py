@@ -9,7 +9,7 @@ import asyncio
 import resource
 import socket
 
-from gantrymq.errors import RemotingError
+from gantrymq.errors import RemotingError, system_reason
 from gantrymq.logs import get_logger
 from gantrymq.remoting.command import RemotingCommand
 from gantrymq.remoting.connection import FindRun
@@ -60,10 +60,8 @@ class RemotingServer:
         self._shared = ServerShared(self._limits, self._meter)
         try:
             server = await loop.create_server(self._channel, host, port, backlog=BACKLOG)
-        except OSError as error:
-            raise RemotingError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-        except UnicodeError as error:  # asyncio's error for an invalid host name
-            raise RemotingError(f"cannot listen on {host}:{port}: {error}") from error
+        except (OSError, UnicodeError) as error:  # UnicodeError is asyncio's error for an invalid host name
+            raise RemotingError(f"cannot listen on {host}:{port}: {system_reason(error)}") from error
         self._servers.append(server)
         self._sweep()
         bound: int = server.sockets[0].getsockname()[1]

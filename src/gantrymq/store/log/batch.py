@@ -101,6 +101,8 @@ def of_messages(messages: Sequence[Message], config: MessageStoreConfig) -> Batc
         table = _table(messages)
     except (AttributeError, TypeError, ValueError, OverflowError):  # single puts report the error
         return None
+    except ImportError:  # without the extra arrow a batch is slower
+        return None
     return of_table(table, config)
 
 
