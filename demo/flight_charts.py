@@ -10,7 +10,7 @@ import altair as alt
 import pyarrow as pa
 
 from demo.questions import ON_TIME_MINUTES
-from gantrymq.page.figure import Figure, Rows, data, finished
+from gantrymq.page.figure import Figure, Rows, data, full_width_spec
 
 _NAMES = {
     "9E": "Endeavor",
@@ -102,7 +102,7 @@ def _hours(rows: Rows) -> Figure:
         )
     )
     note = "Mean departure delay, busiest carriers on top; an early departure counts as negative."
-    return Figure("hours", _hours_title(rows), note, finished(chart, 380), is_wide=True)
+    return Figure("hours", _hours_title(rows), note, full_width_spec(chart, 380), is_wide=True)
 
 
 def _by_departures(rows: Rows) -> list[str]:
@@ -168,7 +168,7 @@ def _days(rows: Rows) -> Figure:
         )
     )  # fmt: skip
     note = "Mean departure delay of each day; a column is a week."
-    return Figure("days", _days_title(rows), note, finished(chart, 190), is_wide=True)
+    return Figure("days", _days_title(rows), note, full_width_spec(chart, 190), is_wide=True)
 
 
 def _month_weeks() -> list[int]:
@@ -237,7 +237,7 @@ def _carriers(rows: Rows) -> Figure:
         best, worst = max(known, key=_share), min(known, key=_share)
         title = f"{best['carrier'][:-3]} lands on time most often, {worst['carrier'][:-3]} least"
     note = f"Less than {ON_TIME_MINUTES} minutes late counts as on time."
-    return Figure("carriers", title, note, finished(alt.layer(base.mark_bar(cornerRadiusEnd=3), labels), 380))
+    return Figure("carriers", title, note, full_width_spec(alt.layer(base.mark_bar(cornerRadiusEnd=3), labels), 380))
 
 
 def _share(row: dict[str, Any]) -> float:
@@ -276,7 +276,9 @@ def _cancellations(rows: Rows) -> Figure:
     worst = max(rows, key=lambda row: row["cancelled"] / row["flights"])
     share = worst["cancelled"] / worst["flights"]
     title = f"{calendar.month_name[worst['month']]} hit {worst['origin']} hardest: {share:.1%} of its flights cancelled"
-    return Figure("cancellations", title, "A flight without a departure time was cancelled.", finished(chart, 380))
+    return Figure(
+        "cancellations", title, "A flight without a departure time was cancelled.", full_width_spec(chart, 380)
+    )
 
 
 def _routes(rows: Rows) -> Figure:
@@ -308,7 +310,9 @@ def _routes(rows: Rows) -> Figure:
     )
     top = shown[0]
     title = f"{top['route']} is the busiest of {len(rows)} routes: {top['flights']:,} flights"
-    return Figure("routes", title, f"The {len(shown)} busiest; hover for distance and delay.", finished(chart, 380))
+    return Figure(
+        "routes", title, f"The {len(shown)} busiest; hover for distance and delay.", full_width_spec(chart, 380)
+    )
 
 
 def _minutes(rows: Rows) -> Figure:
@@ -331,7 +335,7 @@ def _minutes(rows: Rows) -> Figure:
     top = max(rows, key=lambda row: row["flights"])
     title = f"{_clock(top)} is the busiest minute of the day: {top['flights']:,} flights"
     note = "Out of the messages' born timestamps: a message is born when its flight is to leave."
-    return Figure("minutes", title, note, finished(chart, 380))
+    return Figure("minutes", title, note, full_width_spec(chart, 380))
 
 
 def _clock(row: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ import altair as alt
 from demo.spark_job import SLICE_MS
 from demo.storing import Episode
 from demo.story import Story
-from gantrymq.page.figure import Figure, data, finished
+from gantrymq.page.figure import Figure, data, full_width_spec
 
 WRITING = "writing"
 RECOVERING = "recovering"
@@ -75,7 +75,7 @@ def story_figures(story: Story) -> list[Figure]:
     )
     title, throughput_note = _throughput_words(story)
     return [
-        Figure("timeline", f"Killed {one}, {other} whole again", note, finished(timeline, 300), is_wide=True),
+        Figure("timeline", f"Killed {one}, {other} whole again", note, full_width_spec(timeline, 300), is_wide=True),
         Figure("throughput", title, throughput_note, _throughput(_slices(story, work), scale), is_wide=True),
     ]
 
@@ -185,7 +185,7 @@ def _throughput(slices: list[dict[str, Any]], scale: alt.Scale) -> dict[str, Any
             ],
         )
     )
-    return finished(chart, 170)
+    return full_width_spec(chart, 170)
 
 
 def _throughput_words(story: Story) -> tuple[str, str]:

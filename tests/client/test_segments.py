@@ -65,12 +65,12 @@ def read(broker: Broker, begin: int, end: int, depth: int, rng: random.Random) -
     """Answer what is under way in any order, as several connections' worth of brokers might."""
     wanted, waiting, taken = SegmentedRange(begin, end, depth), list[Segment](), list[PulledRecords]()
     while not wanted.is_done:
-        waiting += wanted.more()
+        waiting += wanted.next_segments()
         assert len(waiting) <= depth
         segment = waiting.pop(rng.randrange(len(waiting)))
-        if wanted.came(segment, broker.pull(segment.at, segment.end - segment.at)):
+        if wanted.add(segment, broker.pull(segment.next_offset, segment.end - segment.next_offset)):
             waiting.append(segment)
-        taken += wanted.taken()
+        taken += wanted.take_complete()
     return taken
 
 
@@ -89,18 +89,18 @@ def test_every_offset_once_in_order(rng: random.Random) -> None:
 
 def test_the_broker_s_measure_is_learnt() -> None:
     wanted = SegmentedRange(0, 10_000, 8)
-    [probe] = wanted.more()
-    assert wanted.came(probe, Broker(0, 10_000, 32).pull(probe.at, probe.end - probe.at))
-    later = list(wanted.more())
+    [probe] = wanted.next_segments()
+    assert wanted.add(probe, Broker(0, 10_000, 32).pull(probe.next_offset, probe.end - probe.next_offset))
+    later = list(wanted.next_segments())
     assert len(later) == 7
-    assert {one.end - one.at for one in later} == {32}
+    assert {one.end - one.next_offset for one in later} == {32}
 
 
 def test_an_answer_without_progress_is_an_error() -> None:
     wanted = SegmentedRange(5, 10, 1)
-    [segment] = wanted.more()
+    [segment] = wanted.next_segments()
     with pytest.raises(RemotingCommandError, match="continues at 5"):
-        wanted.came(segment, PullResult(PullStatus.NO_MATCHED_MSG, 5, 0, 10, 0, b""))
+        wanted.add(segment, PullResult(PullStatus.NO_MATCHED_MSG, 5, 0, 10, 0, b""))
 
 
 def test_nothing_wanted_is_done_at_once() -> None:

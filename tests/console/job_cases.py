@@ -6,30 +6,30 @@ import os
 import signal
 import time
 
-from gantrymq.console.store.jobs import Tell
+from gantrymq.console.store.jobs import JobReporter
 from gantrymq.errors import StoreError
 
 
-def count(tell: Tell, most: int) -> int:
+def count(reporter: JobReporter, most: int) -> int:
     """Report progress, and return the sum."""
     for number in range(most):
-        tell.progress("counting", number, most)
-    tell.partial(lambda: -1)
+        reporter.progress("counting", number, most)
+    reporter.partial(lambda: -1)
     return sum(range(most))
 
 
-def wait(tell: Tell, seconds: float) -> None:
+def wait(reporter: JobReporter, seconds: float) -> None:
     """Report once, and wait."""
-    tell.progress("waiting", 1, 4)
-    tell.partial(lambda: "so far")
+    reporter.progress("waiting", 1, 4)
+    reporter.partial(lambda: "so far")
     time.sleep(seconds)
 
 
-def fail(tell: Tell, path: str) -> None:
+def fail(reporter: JobReporter, path: str) -> None:
     """Fail as a store does."""
     raise StoreError(path, "is not there")
 
 
-def die(tell: Tell) -> None:
+def die(reporter: JobReporter) -> None:
     """End as by an unreadable page of a mapped file."""
     os.kill(os.getpid(), signal.SIGBUS)

@@ -178,7 +178,7 @@ def test_the_view_of_queues_as_filed_lists_what_the_healthy_store_has(
     harm(store.path / "consumequeue")
     paths = StorePaths(store.path)
     queues = FiledQueues(paths, log_files(RealFileSystem(), paths)[0])
-    queues.look(RealFileSystem())
+    queues.find_misfiled(RealFileSystem())
     view = filed(RealFileSystem(), queues.filed_as)
 
     def is_own(path: Path) -> bool:

@@ -31,9 +31,9 @@ MAX_TOKENS = 4_096
 
 _RULES = r"""
 start: _condition
-_condition: either
-?either: both (_OR both)*
-?both: equality (_AND equality)*
+_condition: disjunction
+?disjunction: conjunction (_OR conjunction)*
+?conjunction: equality (_AND equality)*
 ?equality: comparison
     | equality _EQUAL comparison -> equal
     | equality _NOT_EQUAL comparison -> not_equal
@@ -51,7 +51,7 @@ _condition: either
     | _MINUS unary -> negate
     | _NOT unary -> invert
     | primary
-?primary: _OPEN either _CLOSE
+?primary: _OPEN disjunction _CLOSE
     | STRING -> text
     | INTEGER -> integer
     | FLOAT -> double
@@ -140,10 +140,10 @@ class _ToTree(Transformer[Token, Node]):
     negate = staticmethod(tree.negate)
     invert = staticmethod(tree.invert)
 
-    def either(self, *operands: Node) -> Node:
+    def disjunction(self, *operands: Node) -> Node:
         return tree.join(operands, is_and=False)
 
-    def both(self, *operands: Node) -> Node:
+    def conjunction(self, *operands: Node) -> Node:
         return tree.join(operands, is_and=True)
 
     def not_equal(self, left: Node, right: Node) -> Node:

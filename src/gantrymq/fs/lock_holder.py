@@ -40,10 +40,10 @@ def _device(directory: Path) -> str | None:
         return None
     descriptor = os.open(directory, os.O_PATH | os.O_CLOEXEC)
     try:
-        told = (_DESCRIPTORS / str(descriptor)).read_text("ascii").split()
+        fields = (_DESCRIPTORS / str(descriptor)).read_text("ascii").split()
     finally:
         os.close(descriptor)
-    mount = dict(zip(told[::2], told[1::2], strict=False)).get("mnt_id:")
+    mount = dict(zip(fields[::2], fields[1::2], strict=False)).get("mnt_id:")
     for line in _MOUNTS.read_text("utf-8", "replace").splitlines():
         # 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw
         words = line.split(maxsplit=3)

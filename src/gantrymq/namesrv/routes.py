@@ -410,11 +410,11 @@ def _notices(data: BrokerData, offline: str | None, ha_address: str | None = Non
     """Notices to all remaining addresses, or, after a registration, to all but the new lowest id."""
     lowest = min(data.broker_addrs)
     is_new = offline is None and len(data.broker_addrs) > 1
-    told = tuple(address for number, address in data.broker_addrs.items() if not (is_new and number == lowest))
+    addresses = tuple(address for number, address in data.broker_addrs.items() if not (is_new and number == lowest))
     header = NotifyMinBrokerIdChangeRequestHeader(
         min_broker_id=lowest,
         min_broker_addr=data.broker_addrs[lowest],
         offline_broker_addr=offline,
         ha_broker_addr=ha_address,
     )
-    return (Notice(told, header),)
+    return (Notice(addresses, header),)

@@ -30,7 +30,7 @@ def data(rows: Rows) -> alt.InlineData:
     return alt.InlineData(values=list(rows))
 
 
-def finished(chart: alt.Chart | alt.LayerChart | alt.FacetChart, height: int) -> dict[str, Any]:
+def full_width_spec(chart: alt.Chart | alt.LayerChart | alt.FacetChart, height: int) -> dict[str, Any]:
     """Return the specification of a chart that fills the width of the page."""
     sized = chart.properties(width="container", height=height)
     spec: dict[str, Any] = sized.to_dict()

@@ -30,7 +30,7 @@ def render(template: str, **values: Any) -> str:
     return environment.get_template("page").render(**values, **assets)
 
 
-def shown(figure: Figure) -> dict[str, Any]:
+def template_values(figure: Figure) -> dict[str, Any]:
     """Return a figure in the form that the templates take."""
     return {
         "title": figure.title,

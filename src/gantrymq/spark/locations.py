@@ -287,9 +287,9 @@ def _required(location: Location) -> Location:
 
 def index_geometry(location: Location) -> MessageStoreConfig:
     """The size of a store's index files, by its broker.conf, else RocketMQ's defaults."""
-    told = {key: text for conf in _broker_confs(location) for key, text in conf.items() if key in _INDEX_KEYS}
+    stated = {key: text for conf in _broker_confs(location) for key, text in conf.items() if key in _INDEX_KEYS}
     try:
-        return read_settings(told).config
+        return read_settings(stated).config
     except ConfigError:
         return MessageStoreConfig()
 
@@ -308,9 +308,9 @@ def _given_commit_log(location: Location) -> tuple[str, ...]:
     if location.uri is not None or log_files(location / COMMIT_LOG):
         return ()
     for conf in _broker_confs(location):
-        told = {key: text for key, text in conf.items() if key in _LOG_KEYS}
-        if told.get(_LOG_KEYS[0]):
-            return tuple(map(str, StorePaths.of(Path(location.path), read_settings(told).config).commit_logs))
+        stated = {key: text for key, text in conf.items() if key in _LOG_KEYS}
+        if stated.get(_LOG_KEYS[0]):
+            return tuple(map(str, StorePaths.of(Path(location.path), read_settings(stated).config).commit_logs))
     return ()
 
 
@@ -320,9 +320,9 @@ def _properties(raw: bytes) -> dict[str, str]:
 
 def _broker_name(location: Location) -> str:
     above, _, name = location.path.rstrip("/").rpartition("/")
-    told = next((conf["brokerName"] for conf in _broker_confs(location) if conf.get("brokerName")), None)
-    if told:
-        return told
+    name_in_conf = next((conf["brokerName"] for conf in _broker_confs(location) if conf.get("brokerName")), None)
+    if name_in_conf:
+        return name_in_conf
     return (above.rpartition("/")[2] if name == _USUAL_NAME else "") or name or str(location)
 
 

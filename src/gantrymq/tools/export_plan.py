@@ -149,7 +149,7 @@ def plan_export(
     try:
         deleted_ends = DeletedTopics(fs, paths, lookup.topic_and_end, files[0].base if files else 0).ends
         filed_queues = FiledQueues(paths, files)
-        filed_queues.look(fs)
+        filed_queues.find_misfiled(fs)
         queues = wanted_queues(filed(fs, filed_queues.filed_as), paths, config, selection)
         begins = _begins(lookup, queues)
         low, high = _bounds(lookup, queues, begins, selection)

@@ -309,7 +309,7 @@ class _Rebuild:
         """Build, and build again without the records that would enter a wrong queue."""
         self._queues = FiledQueues(self._old, order.files)
         if order.queues:
-            self._queues.look(self._fs)
+            self._queues.find_misfiled(self._fs)
         order = replace(order, filed_as=self._queues.filed_as)
         fs = filed(self._fs, self._queues.filed_as)
         refiling = Refiling(fs, self._old, order.config, order.files)
@@ -371,7 +371,7 @@ class _Rebuild:
         begin = min([found.min_offset, *(one.start for one in self._lost)])
         is_young = is_within_retention(self._fs, order.files, order.config, self._clock)
         extent = LogExtent(begin, found.end_offset, lost, begins_too_late=is_young)
-        self._queues.look_for_foreign(extent)
+        self._queues.hide_foreign(extent)
         stop = self._next_stop(order, built)
         if stop is not None:
             text = f"after the damage at {stop.start}, where the next start truncates the log; store salvage keeps it"

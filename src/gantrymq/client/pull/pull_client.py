@@ -35,8 +35,8 @@ PULL_TIMEOUT_MS = 10_000
 UNDER_WAY = 32  # pulls of one queue at the same time
 ATTEMPTS = 4  # of one request, each with a new connection and a new route
 RETRY_PAUSE_MS = 200  # before the second attempt, twice as long before each further one
-LONGEST_PAUSE_MS = 5_000
-_AWAY = (RemotingError, NoRouteError)  # errors to retry: the queue's broker existed, so it may be restarting
+MAX_PAUSE_MS = 5_000
+_RETRIED = (RemotingError, NoRouteError)  # errors to retry: the queue's broker existed, so it may be restarting
 
 T = TypeVar("T")
 
@@ -170,7 +170,7 @@ class PullClient:
                 for pulled in self._pipeline(queue, wanted, expression, expression_type):
                     came = True
                     yield pulled
-            except _AWAY:
+            except _RETRIED:
                 failures = 1 if came else failures + 1
                 if failures >= self._attempts:
                     raise
@@ -185,19 +185,21 @@ class PullClient:
         with self._client.connection(self._address(queue)) as connection:
 
             def ask(segment: Segment) -> None:
-                call = self._pull(full, segment.at, segment.end - segment.at, expression, expression_type)
+                call = self._pull(
+                    full, segment.next_offset, segment.end - segment.next_offset, expression, expression_type
+                )
                 waiting[connection.send(call.request())] = segment
 
-            for segment in wanted.pending():
+            for segment in wanted.incomplete():
                 ask(segment)
             while not wanted.is_done:
-                for segment in wanted.more():
+                for segment in wanted.next_segments():
                     ask(segment)
                 response = connection.receive(self._pull_timeout_ms)
                 segment = waiting.pop(response.opaque)
-                if wanted.came(segment, calls.read_pull(response, connection.address)):
+                if wanted.add(segment, calls.read_pull(response, connection.address)):
                     ask(segment)
-                yield from wanted.taken()
+                yield from wanted.take_complete()
 
     def _pull(
         self, full: MessageQueue, offset: int, max_messages: int, expression: str, expression_type: str
@@ -211,7 +213,7 @@ class PullClient:
         for failures in range(1, self._attempts):
             try:
                 return self._client.call(self.route(queue.topic).address(queue), question, self._pull_timeout_ms)
-            except _AWAY:
+            except _RETRIED:
                 self._pause(queue, failures)
         return self._client.call(self.route(queue.topic).address(queue), question, self._pull_timeout_ms)
 
@@ -242,4 +244,4 @@ class PullClient:
 
 def pause_ms(failures: int) -> int:
     """The pause after a number of failed attempts, in milliseconds."""
-    return min(RETRY_PAUSE_MS << (failures - 1), LONGEST_PAUSE_MS)
+    return min(RETRY_PAUSE_MS << (failures - 1), MAX_PAUSE_MS)

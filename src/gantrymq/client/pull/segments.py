@@ -14,9 +14,9 @@ from gantrymq.client.requests.calls import PullResult, PullStatus
 from gantrymq.errors import RemotingCommandError
 from gantrymq.format.record import MIN_RECORD_SIZE, QUEUE_OFFSET_AT
 
-FIRST_ASKED = 1024
-MOST_ASKED = 4096
-_GROW_AFTER = 32  # consecutive segments that came whole
+FIRST_SEGMENT_MESSAGES = 1024
+MAX_SEGMENT_MESSAGES = 4096
+_GROW_AFTER_SEGMENTS = 32  # consecutive segments that came whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class PulledRecords:
 
 @dataclass(slots=True)
 class Segment:
-    """A part of the range: ``at`` is the next offset to request, ``end`` is the offset after its last one."""
+    """A part of the range: ``next_offset`` is the next offset to request, ``end`` is the offset after its last one."""
 
-    at: int
+    next_offset: int
     end: int
     pulled: list[PulledRecords] = field(default_factory=list)
 
@@ -48,35 +48,35 @@ class SegmentedRange:
     def __init__(self, begin: int, end: int, depth: int) -> None:
         self._next, self._end, self._depth = begin, end, depth
         self._segments: deque[Segment] = deque()
-        self._step = FIRST_ASKED
-        self._probing = True
-        self._whole = 0
+        self._step = FIRST_SEGMENT_MESSAGES
+        self._is_probing = True
+        self._complete_in_row = 0
 
     @property
     def is_done(self) -> bool:
         """Whether the whole range has been taken, or the queue has ended."""
         return not self._segments and self._next >= self._end
 
-    def more(self) -> Iterator[Segment]:
+    def next_segments(self) -> Iterator[Segment]:
         """New segments to request, up to ``depth`` under way. Only one until the broker's limit is known."""
-        while self._next < self._end and len(self._segments) < (1 if self._probing else self._depth):
+        while self._next < self._end and len(self._segments) < (1 if self._is_probing else self._depth):
             end = min(self._next + self._step, self._end)
             segment = Segment(self._next, end)
             self._segments.append(segment)
             self._next = end
             yield segment
 
-    def pending(self) -> list[Segment]:
+    def incomplete(self) -> list[Segment]:
         """The segments that are not complete: request them again on a new connection."""
-        return [segment for segment in self._segments if segment.at < segment.end]
+        return [segment for segment in self._segments if segment.next_offset < segment.end]
 
-    def came(self, segment: Segment, result: PullResult) -> bool:
+    def add(self, segment: Segment, result: PullResult) -> bool:
         """Add an answer. Returns whether the rest of the segment must be requested again.
 
         Raises RemotingCommandError if the answer makes no progress.
         """
-        asked, begin = segment.end - segment.at, segment.at
-        if asked <= 0:
+        requested, begin = segment.end - segment.next_offset, segment.next_offset
+        if requested <= 0:
             return False  # another answer showed that the queue ends before this segment
         if result.status is PullStatus.NO_NEW_MSG or (
             result.status is PullStatus.OFFSET_ILLEGAL and result.next_begin_offset <= begin
@@ -88,39 +88,39 @@ class SegmentedRange:
             raise RemotingCommandError(f"a pull at offset {begin} continues at {result.next_begin_offset}")
         records, lost = result.records, result.status is PullStatus.OFFSET_ILLEGAL
         if result.next_begin_offset > reached:
-            records = _in_front_of(reached, records)
+            records = _records_before(reached, records)
         if records or lost:
             segment.pulled.append(PulledRecords(begin, reached, records, lost))
-        segment.at = reached
-        self._learn(asked, reached - begin)
-        return segment.at < segment.end
+        segment.next_offset = reached
+        self._adapt_step(requested, reached - begin)
+        return segment.next_offset < segment.end
 
-    def taken(self) -> Iterator[PulledRecords]:
+    def take_complete(self) -> Iterator[PulledRecords]:
         """The complete segments at the front of the range; they are removed."""
-        while self._segments and self._segments[0].at >= self._segments[0].end:
+        while self._segments and self._segments[0].next_offset >= self._segments[0].end:
             yield from self._segments.popleft().pulled
 
-    def _learn(self, asked: int, got: int) -> None:
-        self._probing = False
-        if got < asked:
-            self._step, self._whole = got, 0
+    def _adapt_step(self, requested: int, received: int) -> None:
+        self._is_probing = False
+        if received < requested:
+            self._step, self._complete_in_row = received, 0
             return
-        self._whole += 1
-        if self._whole >= _GROW_AFTER:
-            self._step, self._whole = min(self._step * 2, MOST_ASKED), 0
+        self._complete_in_row += 1
+        if self._complete_in_row >= _GROW_AFTER_SEGMENTS:
+            self._step, self._complete_in_row = min(self._step * 2, MAX_SEGMENT_MESSAGES), 0
 
     def _end_at(self, segment: Segment) -> None:
         """The queue ends within this segment, so the later segments are empty."""
-        segment.end = segment.at
+        segment.end = segment.next_offset
         self._next = self._end
-        behind = False
+        is_after = False
         for one in self._segments:
-            if behind:
-                one.end = one.at
-            behind = behind or one is segment
+            if is_after:
+                one.end = one.next_offset
+            is_after = is_after or one is segment
 
 
-def _in_front_of(offset: int, records: bytes) -> bytes:
+def _records_before(offset: int, records: bytes) -> bytes:
     """The records before ``offset``: a broker that filters looks further than requested."""
     position = 0
     while position < len(records):

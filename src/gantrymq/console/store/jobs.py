@@ -28,7 +28,7 @@ from gantrymq.errors import GantrymqError
 
 Result = TypeVar("Result")
 _NICENESS = 10
-_TELL_EVERY_S = 0.2
+_REPORT_INTERVAL_S = 0.2
 _PROGRAM = f"from {__name__} import run_job; run_job()"
 
 
@@ -69,7 +69,7 @@ class JobView(Generic[Result]):
         return min(100 * self.done // self.total, 100) if self.total > 0 else None
 
 
-class Tell:
+class JobReporter:
     """What the function of a job reports with. Reports that follow too fast are dropped."""
 
     def __init__(self, pipe: Connection, clock: Clock) -> None:
@@ -88,16 +88,16 @@ class Tell:
     def _send(self, kind: str, value: Callable[[], Any]) -> None:
         with self._guard:
             now_s = self._clock.monotonic_s()
-            if now_s - self._last_s[kind] >= _TELL_EVERY_S:
+            if now_s - self._last_s[kind] >= _REPORT_INTERVAL_S:
                 self._last_s[kind] = now_s
                 self._pipe.send((kind, value()))
 
 
-Work = Callable[..., Any]  # work(tell, *arguments) of a module, so that the new process can import it
+Work = Callable[..., Any]  # work(reporter, *arguments) of a module, so that the new process can import it
 
 
 class Job(Generic[Result]):
-    """One run of ``work(tell, *arguments)``. It starts at once."""
+    """One run of ``work(reporter, *arguments)``. It starts at once."""
 
     def __init__(self, work: Work, arguments: tuple[Any, ...], clock: Clock) -> None:
         self._clock, self._began_s = clock, clock.monotonic_s()
@@ -181,7 +181,7 @@ def run_job() -> None:
     work, arguments = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_console, daemon=True).start()
     try:
-        pipe.send(("result", work(Tell(pipe, SystemClock()), *arguments)))
+        pipe.send(("result", work(JobReporter(pipe, SystemClock()), *arguments)))
     except BrokenPipeError:  # the console is gone
         return
     except (GantrymqError, OSError, MemoryError) as error:

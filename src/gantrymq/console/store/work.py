@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gantrymq.clock import SystemClock
 from gantrymq.config.properties import Reading
-from gantrymq.console.store.jobs import Tell
+from gantrymq.console.store.jobs import JobReporter
 from gantrymq.tools.outlook import Outlook
 from gantrymq.tools.pending.due_times import DueTimes
 from gantrymq.tools.pending.pending import PendingMessages, Total, Totals, first_due, holds_pending
@@ -33,7 +33,7 @@ class VerifyResult:
     outlook: Outlook | None = None
 
 
-def verify(tell: Tell, path: Path, reading: Reading) -> VerifyResult:
+def verify(reporter: JobReporter, path: Path, reading: Reading) -> VerifyResult:
     """Verify the store at ``path``. Raises as verify_store does."""
     from gantrymq.broker.tables.persistence import table_decoders
     from gantrymq.tools.outlook import look_ahead
@@ -50,18 +50,18 @@ def verify(tell: Tell, path: Path, reading: Reading) -> VerifyResult:
         path,
         reading.config,
         given=reading.given,
-        progress=tell.progress,
+        progress=reporter.progress,
         decoders=table_decoders(),
-        queue_progress=tell.progress,
+        queue_progress=reporter.progress,
     )
     for finding in found:
         groups.add(finding)
-        tell.partial(result)
+        reporter.partial(result)
     read_ms = (clock.monotonic_s() - began_s) * 1000
     if not found.summary.findings:
         return result()
-    tell.partial(result)
-    return result(look_ahead(path, reading.config, given=reading.given, progress=tell.progress))
+    reporter.partial(result)
+    return result(look_ahead(path, reading.config, given=reading.given, progress=reporter.progress))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class PendingResult:
     passed_over: int
 
 
-def count_pending(tell: Tell, path: Path, reading: Reading) -> PendingResult:
+def count_pending(reporter: JobReporter, path: Path, reading: Reading) -> PendingResult:
     """Count the pending messages of the store at ``path``. Raises as StoreReader.open does."""
     from gantrymq.store.reader import StoreReader
 
@@ -91,13 +91,13 @@ def count_pending(tell: Tell, path: Path, reading: Reading) -> PendingResult:
             path,
             reading.config,
             given=reading.given,
-            progress=tell.progress,
+            progress=reporter.progress,
             trusts_writer=True,
             skips_lost=True,
             reads_queue=holds_pending,
         )
     ) as reader:
-        found = PendingMessages(reader, now_ms, report=tell.progress)
+        found = PendingMessages(reader, now_ms, report=reporter.progress)
         counted: Iterator[PendingMessage] = due_times.counted(totals.counted(found))
         first = first_due(counted, FIRST_DUE)
         problems = [*found.problems, *map(str, reader.problems)]

@@ -13,7 +13,7 @@ import altair as alt
 
 from gantrymq.model.size import size_text
 from gantrymq.page import html
-from gantrymq.page.figure import Figure, data, finished
+from gantrymq.page.figure import Figure, data, full_width_spec
 from gantrymq.spark.pipelines.analysis import StoreAnalysis, analyze, of_messages, read_messages
 from gantrymq.spark.pipelines.page_rows import TOPICS_BY_HOUR, Rows, page_rows
 
@@ -47,7 +47,7 @@ def _bars(rows: Rows, label: str, value: str, title: str, tooltip: list[alt.Tool
             tooltip=tooltip,
         )
     )
-    return finished(chart, max(len(rows) * _BAR_HEIGHT, 60))
+    return full_width_spec(chart, max(len(rows) * _BAR_HEIGHT, 60))
 
 
 def _sizes(topics: Rows, whole: int) -> list[Figure]:
@@ -89,7 +89,7 @@ def _times(topics: Rows, hours: Rows, first: datetime | None) -> list[Figure]:
     title = f"{max(by_hour.values()):,} messages in the busiest {'hour' if is_all else 'of the newest hours'}"
     note = "By the time of storing; the largest topics have a colour of their own."
     note += "" if is_all else f" The newest {len(by_hour):,} hours with messages; older ones are not shown."
-    return [Figure("hours", title, note, finished(chart, 260), is_wide=True)]
+    return [Figure("hours", title, note, full_width_spec(chart, 260), is_wide=True)]
 
 
 def _legend() -> alt.Legend:
@@ -177,7 +177,7 @@ def _tiles(totals: Mapping[str, Any], kinds: Rows) -> list[dict[str, str]]:
 
 def _sections(rows: Mapping[str, Rows]) -> list[dict[str, Any]]:
     figures = analysis_figures(rows)
-    shown = {name: [html.shown(one) for one in some] for name, some in figures.items()}
+    shown = {name: [html.template_values(one) for one in some] for name, some in figures.items()}
     return [
         _section("Where the bytes are", "", shown["sizes"], [_topics(rows["topics"], rows["totals"][0]["topics"])]),
         _section("When it came", "", shown["times"], []),

@@ -83,8 +83,8 @@ def _mark(view: StoreView, phy_offset: int) -> int | None:
     message = _record(view, phy_offset)
     if message is None:
         return None
-    told = (message.topic, message.queue_id, message.queue_offset, message.body_crc, message.born_timestamp_ms)
-    return message.store_timestamp_ms << _CRC_BITS | crc32(repr(told).encode()) & _CRC_MASK
+    fields = (message.topic, message.queue_id, message.queue_offset, message.body_crc, message.born_timestamp_ms)
+    return message.store_timestamp_ms << _CRC_BITS | crc32(repr(fields).encode()) & _CRC_MASK
 
 
 def _record(view: StoreView, phy_offset: int) -> StoredMessage | None:

@@ -62,8 +62,8 @@ def require_log(location: Location) -> None:
     log = location / COMMIT_LOG
     if log_files(log):
         return
-    told = decode_checkpoint(content_of(location / CHECKPOINT))
-    if told.physic_msg_timestamp_ms > 0 or told.confirm_phy_offset > 0:
+    checkpoint = decode_checkpoint(content_of(location / CHECKPOINT))
+    if checkpoint.physic_msg_timestamp_ms > 0 or checkpoint.confirm_phy_offset > 0:
         witness = "the checkpoint says that there are messages"
     elif (queue := next(_queues_with_units(location), None)) is not None:
         witness = f"{queue} holds units"
@@ -153,7 +153,7 @@ class StoreView:
         """True after an opening, until a caller sets it to False: ``lost_ends`` must be reported."""
         self._log = store.location / COMMIT_LOG
         self._file_marks: dict[int, LogMark] = {}
-        self._told: set[str] = set()  # warnings about the log's begin that were logged
+        self._logged_notes: set[str] = set()  # warnings about the log's begin that were logged
         self._files: list[int] = []
         self._open()
 
@@ -247,9 +247,9 @@ class StoreView:
                 advice = "mount its disk, or leave it out of store.storePathCommitLog"
                 raise MissingLogBeginError(problem.path, f"{problem.seen}; {advice}")
         for note in self.reader.notes:
-            if str(note) not in self._told:
+            if str(note) not in self._logged_notes:
                 _LOGGER.warning("%s", note)
-                self._told.add(str(note))
+                self._logged_notes.add(str(note))
 
     def _take_tail(self) -> None:
         for key, queue in self._tail.queues.items():
@@ -323,8 +323,8 @@ class StoreView:
 
         The checkpoint shows it. A checkpoint of 4.x does not; then a place in one of the next files counts.
         """
-        told = decode_checkpoint(content_of(self.location / CHECKPOINT))
-        reached = max(told.confirm_phy_offset, told.logics_physical_offset)
+        checkpoint = decode_checkpoint(content_of(self.location / CHECKPOINT))
+        reached = max(checkpoint.confirm_phy_offset, checkpoint.logics_physical_offset)
         if reached > 0:
             return reached > self.end
         unit = queue.entry(queue_offset)

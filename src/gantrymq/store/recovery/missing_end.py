@@ -72,13 +72,13 @@ def missing_end(
     if last is None or last.size_bytes != size:
         return None
     end = last.offset + size
-    told = max(page.logics_physical_offset, page.confirm_phy_offset if is_closed else 0)
+    stated_end = max(page.logics_physical_offset, page.confirm_phy_offset if is_closed else 0)
     may_be_full = _has_end(fs, last, config)
     # In a store that RocketMQ has closed, the checkpoint does not say how far the log reached.
     if not may_be_full and (not is_closed or 0 < page.confirm_phy_offset <= end):
         return None
     behind = list(_units_behind(fs, queues, end, config.mapped_file_size_consume_queue))
-    if not behind and told <= end:
+    if not behind and stated_end <= end:
         return None
     is_full = may_be_full and _is_full(fs, paths, last, config)
     if not is_full and not (is_closed and _agree(fs, behind, page, end, config.mapped_file_size_consume_queue)):
@@ -86,7 +86,7 @@ def missing_end(
     now = offset_files(fs, paths.commit_logs)
     if any(file.offset >= end and (file.size_bytes or not is_closed) for file in now):
         return None  # a running writer has created the next file
-    return _error(paths, end, size, behind, told, is_empty=bool(empty))
+    return _error(paths, end, size, behind, stated_end, is_empty=bool(empty))
 
 
 def read_checkpoint(fs: FileSystem, paths: StorePaths) -> Checkpoint:
@@ -104,18 +104,18 @@ def read_checkpoint(fs: FileSystem, paths: StorePaths) -> Checkpoint:
 
 
 def _error(
-    paths: StorePaths, end: int, size: int, behind: Sequence[_Behind], told: int, *, is_empty: bool
+    paths: StorePaths, end: int, size: int, behind: Sequence[_Behind], stated_end: int, *, is_empty: bool
 ) -> MissingLogEndError:
     path = paths.directory_for(end // size) / offset_name(end)
-    reached = max([told, *(one.last.phy_offset + one.last.size_bytes for one in behind)])
+    reached = max([stated_end, *(one.last.phy_offset + one.last.size_bytes for one in behind)])
     if behind:
         count, example = sum(one.end - one.begin for one in behind), behind[0].directory
         queues = f"{len(behind)} consume queues" if len(behind) > 1 else f"consume queue {example.name}"
-        told_by = f"{count} entries of {queues} ({example.parent.name}/{example.name}) point after it"
+        evidence = f"{count} entries of {queues} ({example.parent.name}/{example.name}) point after it"
     else:
-        told_by = "the checkpoint covers more"
+        evidence = "the checkpoint covers more"
     state = "is empty" if is_empty else "is missing"
-    reason = f"{state}: the files of the commit log end at {end}, but {told_by}, up to {reached}; "
+    reason = f"{state}: the files of the commit log end at {end}, but {evidence}, up to {reached}; "
     reason += "give all directories of the log (storePathCommitLog in the broker.conf, -c), or mount its disk; "
     reason += "`gantrymq store recover` drops these entries, and lists the messages; "
     return MissingLogEndError(path, f"{reason}{ACCEPT} opens the store without them", reached)
@@ -232,7 +232,7 @@ def _agree(fs: FileSystem, behind: Sequence[_Behind], page: Checkpoint, end: int
         units = units[(units["phy_offset"] >= end) & (units["size"] > 0) & (units["size"] != BLANK_UNIT_SIZE)]
         places.append(np.stack([units["phy_offset"], units["phy_offset"] + units["size"]]).astype(np.int64))
     begins, ends = np.concatenate(places, axis=1) if places else np.empty((2, 0), np.int64)
-    told = [end, page.logics_physical_offset]
+    expected = [end, page.logics_physical_offset]
     return bool(
-        np.isin(begins, told).any() or np.isin(ends, begins).any() or np.isin(ends, [page.confirm_phy_offset]).any()
+        np.isin(begins, expected).any() or np.isin(ends, begins).any() or np.isin(ends, [page.confirm_phy_offset]).any()
     )

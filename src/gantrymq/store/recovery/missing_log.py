@@ -203,15 +203,15 @@ def one_of_each(fs: FileSystem, files: list[OffsetFile]) -> tuple[list[OffsetFil
 
     Of several files with one offset, the first whose first record has that offset is used.
     """
-    kept, told = [], []
+    kept, duplicates = [], []
     for offset, group in groupby(files, lambda file: file.offset):
         same = list(group)
         one = same[0]
         if len(same) > 1:
             one = next((file for file in same if first_record_offset(fs, file.path) == offset), one)
-            told += [DuplicateFileError(file.path, one.path, SALVAGE) for file in same if file is not one]
+            duplicates += [DuplicateFileError(file.path, one.path, SALVAGE) for file in same if file is not one]
         kept.append(one)
-    return kept, told
+    return kept, duplicates
 
 
 def require_whole_log(

@@ -88,20 +88,20 @@ def _check_table(
     problems = table_problems(path.name, value)
     found = list(islice(problems, 1))
     more = sum(1 for _ in problems)
-    told = f"{found[0]}{f' ({more} more like this)' * bool(more)}" if found else ""
+    problem = f"{found[0]}{f' ({more} more like this)' * bool(more)}" if found else ""
     try:
         if decode is not None and value:
             decode(value)
     except (ValueError, GantrymqError) as error:
-        text = f"does not contain its table, so a broker does not start: {told or error}; {_CORRECT}"
+        text = f"does not contain its table, so a broker does not start: {problem or error}; {_CORRECT}"
         yield Finding(Kind.CONFIG_JSON, path, text, count=1 + more)
         return
     repeated = repeated_keys(raw.decode("utf-8"))
     if repeated:
         keys = ", ".join(json.dumps(key, ensure_ascii=False) for key in repeated[:3])
-        told = told or f"has a key twice, of which the last value counts ({keys})"
-    if told:
-        yield Finding(Kind.CONFIG_JSON, path, f"has an impossible value: {told}; {_CORRECT}", count=1 + more)
+        problem = problem or f"has a key twice, of which the last value counts ({keys})"
+    if problem:
+        yield Finding(Kind.CONFIG_JSON, path, f"has an impossible value: {problem}; {_CORRECT}", count=1 + more)
 
 
 def check_routes(fs: FileSystem, paths: StorePaths) -> Iterator[Finding]:

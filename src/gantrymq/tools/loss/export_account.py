@@ -205,7 +205,7 @@ def _compared(
         return has(queue, queue_offset) and choices[queue].takes(queue_offset, place)
 
     if plan.filed is not None:
-        plan.filed.look_for_foreign(extent)
+        plan.filed.hide_foreign(extent)
     slots = {name: FoundSlots(choice, extent.end - 1) for name, choice in choices.items()}
     with closing(_lookup(fs, plan.log)) as lookup:
         elsewhere = RecordsElsewhere(lookup, stands, has, old_place)

@@ -67,15 +67,15 @@ class DoubtfulUnits:
         The result has messages in the slots [first, end); ``first`` is -1 without any.
         """
         files = self._files
-        told: set[Path] = set()
+        reported: set[Path] = set()
         for (base, begin, stop), reason in joined(files.unreadable):
             path = files.directory / offset_name(base)
             yield NotCompared(path, f"bytes {begin} to {stop} cannot be read: {reason}")
-            told.add(path)
+            reported.add(path)
         for path, reason in (*self._of_files(is_closed=is_closed), *self._of_ends(first, end, is_closed=is_closed)):
-            if path not in told:
+            if path not in reported:
                 yield NotCompared(path, reason, is_damage=False)
-                told.add(path)
+                reported.add(path)
 
     def _of_files(self, *, is_closed: bool) -> Iterator[tuple[Path, str]]:
         files = self._files

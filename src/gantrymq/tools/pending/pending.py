@@ -47,7 +47,7 @@ def holds_pending(queue: ConsumeQueue) -> bool:
 
 
 class PendingMessages:
-    """The messages of ``kinds`` that the store of ``reader`` owes, at ``now_ms``; only those to ``topic`` if it is
+    """The messages of ``kinds`` that wait in the store of ``reader`` at ``now_ms``; only those to ``topic`` if it is
     given, and only those that are due before ``due_before_ms``.
 
     ``problems`` are texts about damaged files; ``unreadable`` and ``passed_over`` are those of :class:`WaitingTopics`.

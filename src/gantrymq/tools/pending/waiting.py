@@ -70,12 +70,12 @@ class WaitingTopics:
     """
 
     def __init__(
-        self, reader: StoreReader, now_ms: int, tell: Callable[[str], None], report: Report | None = None
+        self, reader: StoreReader, now_ms: int, report_error: Callable[[str], None], report: Report | None = None
     ) -> None:
         self.reader, self.now_ms, self.report = reader, now_ms, report
         self.unreadable = self.passed_over = 0
         self.counts = True
-        self._rows = RecordRows(reader.log, tell)
+        self._rows = RecordRows(reader.log, report_error)
         self._committed: dict[tuple[str, str, int], int] = {}
         for group, topic, offsets in read_group_offsets(reader.fs, reader.paths):
             for queue_id, offset in offsets:

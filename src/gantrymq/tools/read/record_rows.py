@@ -125,12 +125,12 @@ def _host(raw: bytes) -> tuple[str, str]:
 class RecordRows:
     """Finds records of ``log`` by physical offset. *Thread rule*: one thread.
 
-    ``tell`` is called once with the text of each error of the disk. The keys of ``errors`` are these texts, and those
-    about bytes that the file system has skipped already.
+    ``report_error`` is called once with the text of each error of the disk. The keys of ``errors`` are these texts, and
+    those about bytes that the file system has skipped already.
     """
 
-    def __init__(self, log: CommitLog, tell: Callable[[str], None]) -> None:
-        self._log, self._tell = log, tell
+    def __init__(self, log: CommitLog, report_error: Callable[[str], None]) -> None:
+        self._log, self._report_error = log, report_error
         self._columns = new_columns(MOST_AT_ONCE)
         self.errors: dict[str, None] = {}
 
@@ -169,7 +169,7 @@ class RecordRows:
         except DiskError as error:
             if str(error) not in self.errors:
                 self.errors[str(error)] = None
-                self._tell(str(error))
+                self._report_error(str(error))
             return -1
         if (lost := file.file.lost_in(position, length)) is not None:  # reported at the end of the command
             self.errors[str(lost)] = None

@@ -5,7 +5,7 @@ began, and which offsets were given out. If a directory was swapped, renamed or 
 to the wrong queue. Old queues are therefore read through :func:`filed`, which shows such files under their right name,
 or hides them. :class:`FiledQueues` finds them.
 
-Thread rule: as the inner file system, after :meth:`FiledQueues.look` has returned.
+Thread rule: as the inner file system, after :meth:`FiledQueues.find_misfiled` has returned.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class FiledQueues:
         self._judged: list[JudgedFile] = []
         self.filed_as: dict[Path, Path | None] = {}
 
-    def look(self, fs: FileSystem) -> None:
+    def find_misfiled(self, fs: FileSystem) -> None:
         """Find the files that belong to another queue."""
         if not self._files:
             return
@@ -125,7 +125,7 @@ class FiledQueues:
             return None
         return self._paths.consume_queue / one.owner.topic / str(one.owner.queue_id) / offset_name(base)
 
-    def look_for_foreign(self, extent: LogExtent) -> None:
+    def hide_foreign(self, extent: LogExtent) -> None:
         """Hide files of another store: most of their entries point to no record, although ``extent`` lost none there.
 
         If that is true of half of the files or more, the log is the one that was replaced. Then no file is hidden, and

@@ -206,7 +206,7 @@ def strays_among(misplaced: Iterable[LostRange], lookup: RecordLookup) -> dict[i
     return {place: Stray(claim, stated[place]) for place, claim in claims_at(lookup, stated).items()}
 
 
-def of_other_places(
+def overwriting_strays(
     strays: Mapping[int, Stray],
     renumbered: Iterable[tuple[str, int, Renumbered]],
     queues: Mapping[QueueName, QueueFiles],
@@ -228,7 +228,7 @@ def of_other_places(
     return found
 
 
-def in_the_way(strays: Iterable[Stray], passed_over: Sequence[tuple[str, int, PassedOver]]) -> list[Superseded]:
+def conflicting_strays(strays: Iterable[Stray], passed_over: Sequence[tuple[str, int, PassedOver]]) -> list[Superseded]:
     """Strays that keep other records out of their queue, or are kept out.
 
     One of the records is wrong, and the others lie in the right place.

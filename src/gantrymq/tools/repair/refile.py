@@ -36,8 +36,8 @@ from gantrymq.tools.repair.misfiled import (
     by_holes,
     by_old_units,
     candidates_in,
-    in_the_way,
-    of_other_places,
+    conflicting_strays,
+    overwriting_strays,
     strays_among,
 )
 
@@ -107,10 +107,10 @@ class Refiling:
         found |= {one.phy_offset: one for one in self._by_holes(fitting, passed, queues) if one.phy_offset not in found}
         # Superseded records are looked for only when nothing else was found: the others may be all that was in the way.
         unknown = {place: one for place, one in self._strays(misplaced).items() if place not in known}
-        superseded = of_other_places(unknown, renumbered, queues, self._old_place)
+        superseded = overwriting_strays(unknown, renumbered, queues, self._old_place)
         if not found and not superseded:
             passed_now = [one for one in passed_over if one[2].phy_offset not in known]
-            superseded = in_the_way(unknown.values(), passed_now) or self._superseded(passed, doubted, queues)
+            superseded = conflicting_strays(unknown.values(), passed_now) or self._superseded(passed, doubted, queues)
         self.misfiled += found.values()
         self.superseded += superseded
         return bool(found or superseded)
@@ -178,11 +178,11 @@ class Refiling:
                 one.size_bytes,
                 f"another record is offset {one.queue_offset} of {one.topic}/{one.queue_id}",
             )
-            for one in cls._in_the_way(passed, doubted, queues)
+            for one in cls._conflicting(passed, doubted, queues)
         ]
 
     @staticmethod
-    def _in_the_way(
+    def _conflicting(
         passed: Sequence[Candidate], doubted: Sequence[Candidate], queues: dict[QueueName, QueueFiles]
     ) -> list[Candidate]:
         """The records that displace others: skipped ones, or the first one after a slot filled for them."""
