@@ -30,7 +30,8 @@ from itertools import count
 from typing import NamedTuple, Protocol
 
 from gantrymq.broker.pop.records import retry_topic
-from gantrymq.broker.sessions.long_polling import MAX_WAIT_MS, Asker, held_bytes
+from gantrymq.broker.sessions.long_polling import MAX_WAIT_MS, held_bytes
+from gantrymq.broker.sessions.waiting_requests import ArrivalReports, Asker, WaitingByConnection
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.logs import get_logger
@@ -39,7 +40,6 @@ from gantrymq.remoting.transport.turns import FairTurns
 EXPIRE_MS = 50
 MAX_WAITING_BYTES = 96 << 20  # of pops, and of notifications
 _EARLY_MS = 50  # a request is answered this long before its time is over (PopRequest.isTimeout)
-_GIVEN_UP = 8  # of a connection that holds most, one request in this many is answered
 ALL_QUEUES = -1
 
 log = get_logger("gantrymq.broker")
@@ -123,46 +123,37 @@ class _Watched:
     names: tuple[str, ...] = field(default=())
 
 
-@dataclass(slots=True)
-class _Holder:
-    """The requests of one connection, oldest first."""
-
-    requests: dict[WaitingPop, None] = field(default_factory=dict)
-    size_bytes: int = 0
-
-
 class PopLongPolling:
     """Requests that wait. ``newest_first`` wakes the youngest request of a queue instead of the oldest."""
 
     def __init__(self, config: LiveConfig, clock: Clock, *, newest_first: bool = False) -> None:
         self._config, self._clock, self._newest_first = config, clock, newest_first
         self._waiting: dict[PollKey, dict[WaitingPop, None]] = {}
-        self._holders: dict[Asker, _Holder] = {}
+        self._by_connection: WaitingByConnection[WaitingPop] = WaitingByConnection()
         self._deadlines: list[tuple[int, int, WaitingPop]] = []
         self._numbers = count()
         self._watched: dict[Watch, _Watched] = {}
         self._by_name: dict[str, dict[Watch, None]] = {}
-        self._arrived: dict[tuple[str, int], None] = {}
+        self._reports: ArrivalReports[tuple[str, int], None] = ArrivalReports(self._note_arrivals)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turns: FairTurns | None = None
-        self._is_woken = False
-        self._count = self._size_bytes = 0
 
     def __len__(self) -> int:
         """The number of requests that wait."""
-        return self._count
+        return len(self._by_connection)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to wake this event loop for arrivals."""
         self._loop, self._turns = loop, FairTurns()
+        self._reports.start(loop)
 
     def stop(self) -> None:
         """Stop. Waiting requests get no answer, because their connections are about to close."""
         self._loop = None
+        self._reports.stop()
         self._waiting.clear()
-        self._holders.clear()
+        self._by_connection.clear()
         self._deadlines.clear()
-        self._count = self._size_bytes = 0
 
     # Requests
 
@@ -192,17 +183,14 @@ class PopLongPolling:
         if watched is None or watched.arrivals != arrivals:
             self._loop.call_soon(self._resume, one)
             return Polling.WAITS
-        while self._count >= broker.max_pop_polling_size or self._size_bytes + one.size_bytes > MAX_WAITING_BYTES:
+        waiting = self._by_connection
+        while len(waiting) >= broker.max_pop_polling_size or waiting.size_bytes + one.size_bytes > MAX_WAITING_BYTES:
             if not self._make_way(one):
                 return Polling.FULL
         self._waiting.setdefault(one.key, {})[one] = None
-        holder = self._holders.setdefault(one.channel, _Holder())
-        holder.requests[one] = None
-        holder.size_bytes += one.size_bytes
+        waiting.add(one)
         heapq.heappush(self._deadlines, (one.deadline_ms, next(self._numbers), one))
         watched.waiting += 1
-        self._count += 1
-        self._size_bytes += one.size_bytes
         return Polling.WAITS
 
     def waiting_for(self, key: PollKey) -> int:
@@ -211,9 +199,9 @@ class PopLongPolling:
 
     def forget(self, channel: Asker) -> None:
         """Drop the requests of a closed connection."""
-        holder = self._holders.get(channel)
-        if holder is not None and self._turns is not None:
-            self._turns.work_through(self._take_out(one) for one in list(holder.requests))
+        requests = self._by_connection.of(channel)
+        if requests and self._turns is not None:
+            self._turns.work_through(self._take_out(one) for one in requests)
 
     def notify(self, key: PollKey) -> bool:
         """Wake one request that waits for a queue. Returns whether one did."""
@@ -251,7 +239,7 @@ class PopLongPolling:
             late.append(heapq.heappop(self._deadlines)[2])
         if late and self._turns is not None:
             self._turns.work_through(self._answer(late))
-        if len(self._deadlines) > 2 * self._count + 1_000:  # entries of requests that were answered early
+        if len(self._deadlines) > 2 * len(self) + 1_000:  # entries of requests that were answered early
             self._deadlines = [entry for entry in self._deadlines if entry[2] in self._waiting.get(entry[2].key, ())]
             heapq.heapify(self._deadlines)
 
@@ -261,22 +249,11 @@ class PopLongPolling:
         """Report that a queue has grown. Thread rule: any thread."""
         if topic not in self._by_name:
             return
-        self._arrived[topic, queue_id] = None
-        loop = self._loop
-        if not self._is_woken and loop is not None:
-            self._is_woken = True
-            try:
-                loop.call_soon_threadsafe(self._wake)
-            except RuntimeError:  # the loop has closed
-                return
+        self._reports.add((topic, queue_id), None)
 
-    def _wake(self) -> None:
-        self._is_woken = False
-        arrived: list[tuple[str, int]] = []
-        while self._arrived:
-            arrived.append(self._arrived.popitem()[0])
+    def _note_arrivals(self, arrived: list[tuple[tuple[str, int], None]]) -> None:
         if self._turns is not None:
-            self._turns.work_through(self._note(arrived))
+            self._turns.work_through(self._note([queue for queue, _ in arrived]))
 
     def _note(self, arrived: list[tuple[str, int]]) -> Iterator[None]:
         for name, queue_id in arrived:
@@ -314,25 +291,18 @@ class PopLongPolling:
         del waiting[one]
         if not waiting:
             del self._waiting[one.key]
-        holder = self._holders[one.channel]
-        del holder.requests[one]
-        holder.size_bytes -= one.size_bytes
-        if not holder.requests:
-            del self._holders[one.channel]
+        self._by_connection.remove(one)
         watched = self._watched.get(one.key.watch)
         if watched is not None:
             watched.waiting -= 1
-        self._count -= 1
-        self._size_bytes -= one.size_bytes
         return True
 
     def _make_way(self, one: WaitingPop) -> bool:
         """Answer the oldest requests of the connection that holds most. Returns False if that would be the asker's."""
-        largest = max(self._holders.values(), key=lambda holder: holder.size_bytes, default=_Holder())
-        own = self._holders.get(one.channel, _Holder())
-        if own.size_bytes + one.size_bytes >= largest.size_bytes or self._turns is None:
+        own_bytes = self._by_connection.size_bytes_of(one.channel)
+        if own_bytes + one.size_bytes >= self._by_connection.largest_bytes or self._turns is None:
             return False
-        oldest = list(largest.requests)[: max(len(largest.requests) // _GIVEN_UP, 1)]
+        oldest = self._by_connection.oldest_of_largest()
         for waiting in oldest:
             self._take_out(waiting)
         self._turns.work_through(waiting.give_up() for waiting in oldest if not waiting.channel.is_closed)

@@ -17,10 +17,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, zip_longest
-from typing import Protocol
 
+from gantrymq.broker.sessions.waiting_requests import ArrivalReports, Asker, WaitingByConnection
 from gantrymq.clock import Clock, monotonic_ms
 from gantrymq.logs import get_logger
 from gantrymq.remoting.transport.turns import FairTurns
@@ -31,16 +31,9 @@ log = get_logger("gantrymq.broker")
 CHECK_INTERVAL_MS = 5_000
 MAX_WAIT_MS = 120_000
 MAX_HELD_BYTES = 96 << 20
-_ANSWERED_EARLY = 8  # of a connection above the limit, one pull in this many is answered early
 _CODE_BYTES = 64
 
 _Queue = tuple[str, int]
-
-
-class Asker(Protocol):
-    """A connection that sent pulls."""
-
-    is_closed: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -62,41 +55,37 @@ class HeldPull:
     is_ready: Callable[[int, int], bool] | None = None
 
 
-@dataclass(slots=True)
-class _Holder:
-    """The pulls of one connection, oldest first."""
-
-    pulls: dict[HeldPull, None] = field(default_factory=dict)
-    size_bytes: int = 0
-
-
 class PullRequestHoldService:
     """The table of held pulls. Thread rule: the event loop's thread, except for :meth:`arrived`."""
 
     def __init__(self, store: Callable[[], MessageStore], clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._held: dict[_Queue, dict[HeldPull, None]] = {}
-        self._holders: dict[Asker, _Holder] = {}
-        self._count = self.size_bytes = 0
+        self._by_connection: WaitingByConnection[HeldPull] = WaitingByConnection()
+        self._reports: ArrivalReports[_Queue, int] = ArrivalReports(self._look_at_all)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turns: FairTurns | None = None
-        self._arrived: dict[_Queue, int] = {}
-        self._is_woken = False
 
     def __len__(self) -> int:
         """The number of held pulls."""
-        return self._count
+        return len(self._by_connection)
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory of all held pulls, in bytes."""
+        return self._by_connection.size_bytes
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to wake this event loop for arrivals."""
         self._loop, self._turns = loop, FairTurns()
+        self._reports.start(loop)
 
     def stop(self) -> None:
         """Stop. Held pulls get no answer, because their connections are about to close."""
         self._loop = None
+        self._reports.stop()
         self._held.clear()
-        self._holders.clear()
-        self._count = self.size_bytes = 0
+        self._by_connection.clear()
 
     def hold(self, topic: str, queue_id: int, pull: HeldPull, most: int) -> None:
         """Hold a pull, in addition to at most ``most`` others. If it has a message by now, it is answered at once.
@@ -105,14 +94,10 @@ class PullRequestHoldService:
         """
         pull.key = key = (topic, queue_id)
         self._held.setdefault(key, {})[pull] = None
-        holder = self._holders.setdefault(pull.channel, _Holder())
-        holder.pulls[pull] = None
-        holder.size_bytes += pull.size_bytes
-        self._count += 1
-        self.size_bytes += pull.size_bytes
-        if self._count > most or self.size_bytes > MAX_HELD_BYTES:
+        self._by_connection.add(pull)
+        if len(self._by_connection) > most or self._by_connection.size_bytes > MAX_HELD_BYTES:
             self._answer_early()
-        if self._loop is not None and pull in holder.pulls:
+        if self._loop is not None and pull in self._held.get(key, ()):
             # A message that arrived between the read of the queue and the entry above was not reported.
             end = self._store().max_offset_in_queue(topic, queue_id)
             if end > pull.offset:
@@ -120,23 +105,13 @@ class PullRequestHoldService:
 
     def forget(self, channel: Asker) -> None:
         """Drop the pulls of a closed connection."""
-        holder = self._holders.get(channel)
-        if holder is not None:
-            self._work_through(list(holder.pulls), self._take_out)
+        self._work_through(self._by_connection.of(channel), self._take_out)
 
     def arrived(self, topic: str, queue_id: int, max_offset: int) -> None:
         """Report that a queue has grown up to ``max_offset``. Thread rule: any thread."""
         key = (topic, queue_id)
-        if key not in self._held:
-            return
-        self._arrived[key] = max_offset
-        loop = self._loop
-        if not self._is_woken and loop is not None:
-            self._is_woken = True
-            try:
-                loop.call_soon_threadsafe(self._wake)
-            except RuntimeError:  # the loop has closed
-                return
+        if key in self._held:
+            self._reports.add(key, max_offset)
 
     def answer_all(self, topic: str) -> None:
         """Answer every pull of a topic that was deleted."""
@@ -158,10 +133,8 @@ class PullRequestHoldService:
             ready += [pull for pull in pulls if end > pull.offset]
         self._work_through(ready, self._answer)
 
-    def _wake(self) -> None:
-        self._is_woken = False
-        while self._arrived:
-            key, end = self._arrived.popitem()
+    def _look_at_all(self, arrived: list[tuple[_Queue, int]]) -> None:
+        for key, end in arrived:
             self._look(key, end)
 
     def _look(self, key: _Queue, end: int) -> None:
@@ -182,8 +155,7 @@ class PullRequestHoldService:
 
     def _answer_early(self) -> None:
         """Answer the oldest pulls of the connection that holds most."""
-        holder = max(self._holders.values(), key=lambda one: one.size_bytes)
-        oldest = list(holder.pulls)[: max(len(holder.pulls) // _ANSWERED_EARLY, 1)]
+        oldest = self._by_connection.oldest_of_largest()
         for pull in oldest:
             self._take_out(pull)
         self._work_through(oldest, self._resume)
@@ -210,13 +182,7 @@ class PullRequestHoldService:
         del pulls[pull]
         if not pulls:
             del self._held[pull.key]
-        holder = self._holders[pull.channel]
-        del holder.pulls[pull]
-        holder.size_bytes -= pull.size_bytes
-        if not holder.pulls:
-            del self._holders[pull.channel]
-        self._count -= 1
-        self.size_bytes -= pull.size_bytes
+        self._by_connection.remove(pull)
         return True
 
     @staticmethod
