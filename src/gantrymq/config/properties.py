@@ -74,9 +74,9 @@ def _logical_lines(text: str) -> Iterator[str]:
             pending = None
             continue
         whole = (pending or "") + line
-        goes_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1
-        pending = whole[:-1] if goes_on else None
-        if not goes_on:
+        is_continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        pending = whole[:-1] if is_continued else None
+        if not is_continued:
             yield whole
     if pending:
         yield pending
@@ -164,7 +164,7 @@ def amended(text: str, entries: Mapping[str, str]) -> str:
             lines.append(_line(key, left.pop(key)))
     if lines and not lines[-1].endswith(("\n", "\r")):
         lines[-1] += "\n"
-    if lines and _goes_on(lines[-1]):
+    if lines and _is_continued(lines[-1]):
         lines[-1] = lines[-1].rstrip("\r\n") + "\n\n"
     return "".join([*lines, *(_line(*entry) for entry in left.items())])
 
@@ -174,12 +174,12 @@ def _entry_lines(text: str) -> Iterator[str]:
     pending = ""
     for line in _LINES.findall(text):
         pending += line
-        if pending and (not line or not _goes_on(pending)):
+        if pending and (not line or not _is_continued(pending)):
             yield pending
             pending = ""
 
 
-def _goes_on(lines: str) -> bool:
+def _is_continued(lines: str) -> bool:
     """Whether the last line of an entry ends with an unescaped backslash."""
     last = _LINES.findall(lines)[-2].rstrip("\r\n")
     return lines.lstrip(BLANKS)[:1] not in ("#", "!") and (len(last) - len(last.rstrip("\\"))) % 2 == 1

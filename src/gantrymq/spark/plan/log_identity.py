@@ -74,7 +74,7 @@ def is_recreated(view: StoreView, queue: QueueView, offset: int, noted: Marks, s
     return place > last or message.store_timestamp_ms > noted[last] >> _CRC_BITS
 
 
-def begins_behind(queue: QueueView, noted: Marks) -> bool:
+def begins_after(queue: QueueView, noted: Marks) -> bool:
     """Whether all messages of a queue lie after what was read of its log; True for an empty queue."""
     return queue.min_offset >= queue.max_offset or queue.phy_offset(queue.min_offset) > max(noted)
 

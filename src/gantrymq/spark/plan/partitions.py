@@ -130,7 +130,7 @@ def _stretch(view: StoreView, one: QueueRange, begin: int, *, whole: bool) -> Sp
 
     For a whole queue whose apparent end is a damaged unit it reaches to the log's end.
     """
-    if whole and view.goes_on(one.queue):
+    if whole and view.may_continue(one.queue):
         return Span(begin, view.end)
     return Span(begin, _message(view, one.queue, one.high - 1).end if len(one) else begin)
 

@@ -1,4 +1,4 @@
-"""The owed records of a store, divided among the partitions of a read (option ``pending``)."""
+"""The pending records of a store, divided among the partitions of a read (option ``pending``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gantrymq.tools.pending.pending import PendingMessages
 def runs_with_pending(
     reader: StoreReader | RemoteStore, runs: Iterable[LogRun], *, fail_on_data_loss: bool
 ) -> Iterator[LogRun]:
-    """The runs that have owed records of the store of ``reader``, with these.
+    """The runs in which records of the store of ``reader`` are pending, each with these records.
 
     Raises ConfigError for a store that is not in a local directory, DataLossError if a record cannot be read.
     """

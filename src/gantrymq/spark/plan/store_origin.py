@@ -199,7 +199,7 @@ class StoreOrigin:
             reason = ends_before(offset, extent) if offset > extent.max_offset else replaced(offset)
             return f"{view.location} holds another log than the one that was read; {reason}"
         if offset > extent.max_offset:
-            is_behind = noted is None or queue is None or log_identity.begins_behind(queue, noted)
+            is_behind = noted is None or queue is None or log_identity.begins_after(queue, noted)
             return ends_before(offset, extent) if is_behind else None
         if noted is None or state is None or queue is None or not (view.is_new or state is LogState.CUT):
             return None

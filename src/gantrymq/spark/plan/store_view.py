@@ -134,7 +134,6 @@ _GUIDES = 8
 _CLOSE_BEHIND_BYTES = 64 << 10  # an object store returns this as quickly as less
 _NEXT_FILES = 16
 _NEVER_MS = -(1 << 63)
-_LOGGER = logging.getLogger(__name__)
 
 
 class StoreView:
@@ -360,7 +359,7 @@ class StoreView:
     def _queue_directory(self, queue: QueueView) -> Location:
         return self.location / CONSUME_QUEUE / queue.topic / str(queue.queue_id)
 
-    def goes_on(self, queue: QueueView) -> bool:
+    def may_continue(self, queue: QueueView) -> bool:
         """Whether units may follow the apparent end of a queue.
 
         Its last file reads as zeros from its end. Other bytes mean that a damaged unit was taken for the end, or that a

@@ -201,14 +201,14 @@ def _compared(
     def has(queue: QueueName, queue_offset: int) -> bool:
         return queue in choices and choices[queue].covered.is_covered(queue_offset)
 
-    def stands(queue: QueueName, queue_offset: int, place: int) -> bool:
+    def points_to(queue: QueueName, queue_offset: int, place: int) -> bool:
         return has(queue, queue_offset) and choices[queue].takes(queue_offset, place)
 
     if plan.filed is not None:
         plan.filed.hide_foreign(extent)
     slots = {name: FoundSlots(choice, extent.end - 1) for name, choice in choices.items()}
     with closing(_lookup(fs, plan.log)) as lookup:
-        elsewhere = RecordsElsewhere(lookup, stands, has, old_place)
+        elsewhere = RecordsElsewhere(lookup, points_to, has, old_place)
         size = plan.config.mapped_file_size_consume_queue
         account = QueueAccount(plan.queues_of(fs), plan.paths, size, extent, elsewhere)
         return account.compare_slots(slots, plan.selection.takes_queue)

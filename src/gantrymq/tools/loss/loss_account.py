@@ -146,7 +146,7 @@ def forget_readable(account: LossAccount, result: ResultQueues, lookup: RecordLo
         is_kept = (
             one.count == 1
             and one.phy_end <= end
-            and result.stands((one.topic, one.queue_id), one.begin, one.phy_offset)
+            and result.points_to((one.topic, one.queue_id), one.begin, one.phy_offset)
         )
         return is_kept and _has_flipped_crc(lookup, one.phy_offset)
 
@@ -191,7 +191,9 @@ def take_account(
     """
     size = config.mapped_file_size_consume_queue
     result = ResultQueues(fs, roots, size)
-    elsewhere = RecordsElsewhere(lookup, result.stands, result.has, partial(place_of_unit, fs, old.consume_queue, size))
+    elsewhere = RecordsElsewhere(
+        lookup, result.points_to, result.has, partial(place_of_unit, fs, old.consume_queue, size)
+    )
     queues = QueueAccount(fs, old, size, extent, elsewhere)
     account = queues.compare(roots)
     account.ranges = list(extent.lost)

@@ -187,7 +187,7 @@ class ResultQueues:
         self._roots = roots
         self._file_size = file_size
 
-    def stands(self, queue: tuple[str, int], queue_offset: int, phy_offset: int) -> bool:
+    def points_to(self, queue: tuple[str, int], queue_offset: int, phy_offset: int) -> bool:
         """Whether the unit of a slot points to ``phy_offset``."""
         return phy_offset >= 0 and self._place(queue, queue_offset) == phy_offset
 

@@ -154,13 +154,13 @@ def claim_of(batch: RecordBatch, row: int, place: int) -> RecordClaim:
 class RecordsElsewhere:
     """Finds units that point to a record which the result has under another queue.
 
-    :class:`gantrymq.tools.loss.queue_account.QueueAccount` uses it. ``stands(queue, queue offset, place)`` says whether
-    the result has this record there, ``has(queue, queue offset)`` whether it has any. ``old_place(topic, queue id,
-    queue offset)`` is the physical offset in the old unit.
+    :class:`gantrymq.tools.loss.queue_account.QueueAccount` uses it. ``points_to(queue, queue offset, place)`` says
+    whether the result has this record there, ``has(queue, queue offset)`` whether it has any. ``old_place(topic, queue
+    id, queue offset)`` is the physical offset in the old unit.
     """
 
     lookup: RecordLookup
-    stands: Callable[[QueueName, int, int], bool]
+    points_to: Callable[[QueueName, int, int], bool]
     has: Callable[[QueueName, int], bool]
     old_place: Callable[[str, int, int], int]
 
@@ -174,11 +174,11 @@ class RecordsElsewhere:
         for row, (slot, place) in enumerate(zip(slots.tolist(), places.tolist(), strict=True)):
             claim = claims.get(place)
             if claim is not None and claim[:3] != (*queue, slot):
-                found[row] = self._is_at_home(claim[:2], claim.queue_offset, place)
+                found[row] = self._is_in_place(claim[:2], claim.queue_offset, place)
         return found
 
-    def _is_at_home(self, queue: QueueName, slot: int, place: int) -> bool:
-        if not self.stands(queue, slot, place):
+    def _is_in_place(self, queue: QueueName, slot: int, place: int) -> bool:
+        if not self.points_to(queue, slot, place):
             return False
         # Offset 0 has no neighbour before it: a record that wrongly carries it would restart its queue.
         is_between_others = slot > 0 and self.has(queue, slot + 1) and self.has(queue, slot - 1)
