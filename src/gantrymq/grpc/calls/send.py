@@ -8,6 +8,7 @@ Source: SendMessageActivity, ProducerProcessor, DefaultTopicMessageTypeValidator
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from itertools import count
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.format.properties import encode_properties
 from gantrymq.grpc import limits
 from gantrymq.grpc.brokers.interface import Brokers, TopicRoute, ask, message_type_of
+from gantrymq.grpc.calls.gathering import Gathering
 from gantrymq.grpc.calls.route import find_route
 from gantrymq.grpc.calls.transactions import Transactions
 from gantrymq.grpc.protocol.caller import Caller
@@ -79,7 +81,7 @@ class SendMessage:
     ) -> None:
         self._config, self._brokers, self._clock, self._transactions = config, brokers, clock, transactions
         self._max_body_bytes = max_body_bytes
-        self._turns = count()
+        self._turns, self._sends = count(), Gathering(asyncio.get_running_loop())
 
     async def send(self, caller: Caller, request: Any) -> Any:
         """The answer to a SendMessageRequest. Raises CallError if a message is refused."""
@@ -98,6 +100,8 @@ class SendMessage:
         route = await find_route(self._brokers, caller, topic)
         group = first.system_properties.message_group if len(prepared) == 1 else ""
         queue = self._queue(route, group)
+        if not first.system_properties.message_group:  # messages of a group keep their order
+            await self._sends.turn()
         response = await self._put(caller, topic, queue, first, prepared)
         return self._answer(caller, topic, queue, prepared, response)
 
