@@ -32,6 +32,15 @@ def test_a_verify_tells_how_many_queues_it_has_compared(tmp_path: Path) -> None:
     assert len(told) == 2 * len(list((tmp_path / "consumequeue").glob("*/*")))
 
 
+def test_a_verify_tells_how_much_of_the_index_and_then_of_the_log_it_has_read(tmp_path: Path) -> None:
+    make(tmp_path, 1_700_000_000_000, messages=20)
+    told = list[tuple[str, int, int]]()
+    list(verify_store(tmp_path, CONFIG, given=SIZES, progress=lambda *of: told.append(of)))
+    sizes = [file.stat().st_size for file in sorted((tmp_path / "index").iterdir())]
+    assert told[: len(sizes)] == [("Verifying the index", sum(sizes[:n]), sum(sizes)) for n in range(len(sizes))]
+    assert {step for step, _, _ in told[len(sizes) :]} == {"Verifying"}
+
+
 def test_jobs_end_with_a_result_or_a_reason() -> None:
     counting: Job[int] = Job(job_cases.count, (1000,), CLOCK)
     failing: Job[None] = Job(job_cases.fail, ("/data/store",), CLOCK)

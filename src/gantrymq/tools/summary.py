@@ -73,7 +73,11 @@ class StoreSummary:
         """The state of the store in words."""
         if self.lock_holder is not None:
             return f"open: process {self.lock_holder} writes to it"
-        return "closed" if self.last_exit_ok else "not closed: its writer ended without closing it; recover will"
+        return (
+            "closed"
+            if self.last_exit_ok
+            else "not closed: its writer ended without closing it; the next start recovers it"
+        )
 
 
 def summarize(path: Path, reader: StoreReader) -> StoreSummary:

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Protocol
@@ -68,6 +69,7 @@ from gantrymq.tools.read.queue_files import unreadable_ext_pages
 from gantrymq.tools.read.record_lookup import RecordLookup
 from gantrymq.tools.repair.foreign_log_files import mark_foreign
 
+INDEX_STEP = "Verifying the index"
 STEP = "Verifying"
 QUEUES_STEP = "Verifying queues"
 _RECOVER = "`gantrymq store recover`"
@@ -148,7 +150,7 @@ class VerifyHere:
 
     def check_index(self, plan: VerifyPlan, index: IndexCheck) -> Iterator[Finding]:
         """Check each index file by itself."""
-        return index.check_files()
+        return index.check_files(None if self._progress is None else partial(self._progress, INDEX_STEP))
 
     def read_log(
         self, plan: VerifyPlan, log: LogCheck, queues: QueueCheck, index: IndexCheck | None
@@ -388,8 +390,8 @@ def verify_store(
 
     ``given`` names the RocketMQ keys whose values in ``config`` are binding, as with ``MessageStore.open``; other sizes
     are those of most files. ``now_ms`` is the time from which timestamps count as in the future. ``progress(step,
-    done_bytes, total_bytes)`` is called while the log is read, ``queue_progress(step, done, total)`` afterwards: each
-    queue is looked at twice. ``engine`` reads the index and the log; the default is
+    done_bytes, total_bytes)`` is called while the index and then the log is read, ``queue_progress(step, done,
+    total)`` afterwards: each queue is looked at twice. ``engine`` reads the index and the log; the default is
     this process. ``decoders`` maps the names of files in config/ to their decoders (broker.table_decoders). A healthy
     store has no finding.
 

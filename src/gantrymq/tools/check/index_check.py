@@ -9,7 +9,7 @@ Thread rule: :meth:`IndexCheck.add` from one thread, the rest before or after it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -160,9 +160,12 @@ class IndexCheck:
 
     # Each file by itself
 
-    def check_files(self) -> Iterator[Finding]:
-        """Check the headers and chains of all files."""
-        for number in range(len(self._files)):
+    def check_files(self, progress: Callable[[int, int], None] | None = None) -> Iterator[Finding]:
+        """Check the headers and chains of all files. ``progress(done_bytes, total_bytes)`` is called before each."""
+        sizes = [len(file.data.array) for file in self._files]
+        for number in range(len(sizes)):
+            if progress is not None:
+                progress(sum(sizes[:number]), sum(sizes))
             yield from self.check_file(number)
 
     def check_file(self, number: int) -> Iterator[Finding]:
