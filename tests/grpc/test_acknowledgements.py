@@ -6,16 +6,20 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
+import pytest
+
 from gantrymq.clock import ManualClock
 from gantrymq.config.grpc_settings import GrpcConfig
 from gantrymq.grpc.brokers.interface import Brokers
 from gantrymq.grpc.brokers.popped import PoppedMessages
+from gantrymq.grpc.calls import gathering
 from gantrymq.grpc.calls.acks import SettleMessages
 from gantrymq.grpc.clients.registry import Clients
 from gantrymq.grpc.clients.renewal import Renewals
 from gantrymq.grpc.protocol import messages
 from gantrymq.grpc.protocol.caller import Caller
 from gantrymq.grpc.protocol.codes import Code
+from gantrymq.grpc.protocol.handles import Handle, read_handle
 from gantrymq.model.receipt_handle import NORMAL, ORDER_REVIVE_QUEUE, RETRY_V2, ReceiptHandle
 from gantrymq.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from gantrymq.remoting.body import decode_body
@@ -125,3 +129,28 @@ def test_an_expired_message_leaves_the_others_alone() -> None:
     wrong = Code.INVALID_RECEIPT_HANDLE
     assert codes(answer) == [wrong, Code.OK, wrong, Code.OK]
     assert [command.code for _, command in asked] == [RequestCode.BATCH_ACK_MESSAGE]
+
+
+def test_a_call_that_is_cancelled_while_it_waits_leaves_the_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathering, "GATHER_S", 3_600)
+    old, new = (read_handle(handle("a", 0, 100, start=start)) for start in (90, 100))
+
+    async def newest() -> tuple[Handle, int]:
+        asked = AskedBrokers(lambda broker, command: ResponseCode.SUCCESS)
+        brokers, clock, config = cast(Brokers, asked), ManualClock(NOW_MS), GrpcConfig()
+        popped, clients = PoppedMessages(brokers, clock), Clients(config, brokers, clock, cast(Any, None))
+        renewals = Renewals(config, brokers, popped, clock)
+        settles, client = SettleMessages(config, clients, popped, renewals), clients.of(CALLER)
+        renewals.add(client, "g", "1", "t", new, 0)
+        request = messages.AckMessageRequest()
+        request.group.name, request.topic.name = "g", "t"
+        entry = request.entries.add(message_id="0", receipt_handle=handle("a", 0, 101))
+        await settles.ack(CALLER, request)
+        entry.message_id, entry.receipt_handle = "1", str(old)
+        waiting = asyncio.ensure_future(settles.ack(CALLER, request))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        return renewals.take(client, "g", "1", old), len(asked.asked)
+
+    assert asyncio.run(newest()) == (new, 1)

@@ -57,11 +57,11 @@ class SettleMessages:
 
     async def _ack_single(self, caller: Caller, group: str, topic: str, entry: Any) -> Any:
         """The status of the only entry of a call, as the SDKs send them."""
+        await self._acks.turn()  # a call that is cancelled here leaves the renewal of its message as it is
         try:
             handle = self._newest(caller, group, entry.message_id, entry.receipt_handle)
         except CallError as error:
             return status_of_error(error)
-        await self._acks.turn()
         return await self._ack_one(caller, group, topic, handle)
 
     async def _ack_all(self, caller: Caller, group: str, topic: str, entries: Sequence[Any]) -> list[Any]:
