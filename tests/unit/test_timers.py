@@ -7,7 +7,7 @@ import pytest
 
 from gantrymq.format.properties import CRC_PROPERTY_SIZE
 from gantrymq.format.record import MAX_PROPERTIES_LENGTH
-from gantrymq.format.timer import SLOTS, WHEEL_SIZE, decode_timer_checkpoint
+from gantrymq.format.timer import SLOT_SIZE, SLOTS, WHEEL_SIZE, decode_timer_checkpoint
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.fs.reads import data_end
 from gantrymq.model.flags import is_consumable
@@ -286,6 +286,24 @@ def test_units_after_the_checkpoint_are_delivered_once(is_wheel_old: bool) -> No
     assert case.timers.checkpoint.timer_queue_offset <= 1
     case.wait(12 * SECOND_MS)
     assert case.bodies() == [b"before", b"same slot", b"new slot"]
+    case.close()
+
+
+def test_a_wheel_that_rocketmq_kept_in_snapshots_is_rebuilt_once() -> None:
+    """With timerWheelSnapshotFlush the file itself may be of any time."""
+    case = TimerCase()
+    for number in range(40):
+        case.send(b"%02d" % number, deliver_ms=NOON_MS + (number + 4) * SECOND_MS)
+    case.step()
+    case.close()
+    first = (NOON_MS // SECOND_MS + 3) % (2 * case.slots)  # slots whose units are not in the newest files of the log
+    case.fs.open(ROOT / "timerwheel", writable=True).zero(first * SLOT_SIZE, 10 * SLOT_SIZE)
+    snapshot = ROOT / "timerwheel.520"
+    case.fs.open(snapshot, writable=True, create=True).close()
+    case.open()
+    case.wait(50 * SECOND_MS)
+    assert case.bodies() == [b"%02d" % number for number in range(40)]
+    assert not case.fs.exists(snapshot)  # RocketMQ would read it, and not the wheel
     case.close()
 
 

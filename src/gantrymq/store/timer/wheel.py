@@ -46,11 +46,14 @@ class TimerWheel:
     @property
     def has_snapshots(self) -> bool:
         """Whether RocketMQ kept the wheel in snapshots (timerWheelSnapshotFlush), so that the file may be outdated."""
+        return bool(self._snapshots())
+
+    def _snapshots(self) -> list[Path]:
         begin = f"{self._path.name}."
-        return any(
-            entry.name.startswith(begin) and entry.name[len(begin) :].isdecimal()
-            for entry in self._fs.scan(self._path.parent)
-        )
+        names = [entry.name for entry in self._fs.scan(self._path.parent)]
+        return [
+            self._path.with_name(name) for name in names if name.startswith(begin) and name[len(begin) :].isdecimal()
+        ]
 
     def slot(self, time: int) -> Slot | None:
         """The slot of a time; None if it has no unit."""
@@ -109,7 +112,8 @@ class TimerWheel:
     def replace(self, slots: NDArray[np.void]) -> None:
         """Replace the file durably with a wheel of exactly these ``slots`` (SLOT_DTYPE).
 
-        The replacement is atomic: a kill leaves the old wheel or the new one. Raises DiskFullError.
+        The replacement is atomic: a kill leaves the old wheel or the new one. Snapshots are removed after it, because
+        RocketMQ would read them instead of the new wheel. Raises DiskFullError.
         """
         self.close()
         made = self._path.with_name(self._path.name + _TEMPORARY)
@@ -128,6 +132,8 @@ class TimerWheel:
             file.close()
         self._fs.rename(made, self._path)
         self._fs.sync_directory(self._path.parent)
+        for path in self._snapshots():
+            self._fs.remove(path)
 
     def sync(self) -> None:
         """Make every slot durable."""
