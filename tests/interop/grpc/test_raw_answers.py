@@ -61,7 +61,7 @@ DIFFERENT = (
         NOT_CHECKED,
         "receives: fewer than no messages wanted",
         "INTERNAL_SERVER_ERROR Illegal Capacity",
-        "MESSAGE_NOT_FOUND",
+        "INTERNAL_SERVER_ERROR the broker",
     ),
     Difference("NO_PERMISSION of a broker", "receives: a group that is off", "INTERNAL_SERVER_ERROR", "FORBIDDEN"),
     Difference(MALFORMED, r"handles: \w+: (empty|text|too short)", "INTERNAL_SERVER_ERROR", "INVALID_RECEIPT_HANDLE"),
