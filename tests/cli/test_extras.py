@@ -19,6 +19,7 @@ WITHOUT = "import sys; sys.modules[{module!r}] = None; from gantrymq.cli import 
         ("pyarrow", "arrow", 3, ["export", "STORE", "OUT"]),
         ("pyarrow", "arrow", 3, ["export", "STORE", "-", "--format", "jsonl"]),
         ("pyspark", "spark", 2, ["verify", "STORE", "--engine", "spark"]),
+        ("pyarrow", "spark", 2, ["salvage", "STORE", "OUT", "--engine", "spark"]),
     ],
 )
 def test_a_missing_module_is_one_line_that_names_the_extra(

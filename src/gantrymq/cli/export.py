@@ -132,9 +132,10 @@ def _export(
         with progress() as bar:
             return export_store(*what, reading.config, given=reading.given, decompress=decompress, progress=bar)
     from gantrymq.cli.spark_engine import on_spark
-    from gantrymq.spark.pipelines import export_on_spark
 
     with on_spark(spark_conf) as spark:
+        from gantrymq.spark.pipelines import export_on_spark
+
         return export_on_spark(spark, *what, reading.config, given=reading.given, decompress=decompress)
 
 

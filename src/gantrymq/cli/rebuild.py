@@ -52,7 +52,8 @@ def _on_spark(
     spark_conf: list[str] | None, store: Path, reading: Reading, *, queues: bool, index: bool
 ) -> RebuildReport:
     from gantrymq.cli.spark_engine import on_spark
-    from gantrymq.spark.pipelines import rebuild_on_spark
 
     with on_spark(spark_conf) as spark:
+        from gantrymq.spark.pipelines import rebuild_on_spark
+
         return rebuild_on_spark(spark, store, reading.config, queues=queues, index=index, given=reading.given)

@@ -63,9 +63,10 @@ def _salvage(store: Path, out: Path, engine: Engine, spark_conf: list[str] | Non
         with progress() as bar:
             return salvage_store(store, out, reading.config, given=reading.given, progress=bar)
     from gantrymq.cli.spark_engine import on_spark
-    from gantrymq.spark.pipelines import salvage_on_spark
 
     with on_spark(spark_conf) as spark:
+        from gantrymq.spark.pipelines import salvage_on_spark
+
         return salvage_on_spark(spark, store, out, reading.config, given=reading.given)
 
 

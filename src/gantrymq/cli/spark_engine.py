@@ -72,7 +72,11 @@ def spark_session(assignments: list[str] | None) -> Iterator[SparkSession]:
 
 @contextmanager
 def on_spark(assignments: list[str] | None, *, shown: bool = True) -> Iterator[SparkSession]:
-    """The same, with a progress bar of its tasks on a terminal."""
+    """The same, with a progress bar of its tasks on a terminal.
+
+    Import the pipelines within the block: without the extra their import names pyarrow, and another extra.
+    """
+    _require_spark()
     from gantrymq.cli.terminal import progress
     from gantrymq.spark.pipelines.jobs import watched
 
@@ -101,15 +105,10 @@ def _running() -> SparkSession | None:
 
 
 def _start(given: dict[str, str], work: Path) -> SparkSession:
-    from gantrymq.errors import ConfigError
+    _require_spark()
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
 
-    try:
-        from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise ConfigError(
-            "--engine", "spark", "local; for Spark install PySpark: pip install 'gantrymq[spark]'"
-        ) from None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("gantrymq")
@@ -123,6 +122,19 @@ def _start(given: dict[str, str], work: Path) -> SparkSession:
         lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
         raise not_started(lines[-1] if lines else str(error)) from error
     return session
+
+
+def _require_spark() -> None:
+    """Raise ConfigError without the extra ``spark``."""
+    from gantrymq.errors import ConfigError
+
+    try:
+        import pyarrow  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError:
+        raise ConfigError(
+            "--engine", "spark", "local; for Spark install PySpark: pip install 'gantrymq[spark]'"
+        ) from None
 
 
 def _here(given: dict[str, str], work: Path) -> dict[str, str]:

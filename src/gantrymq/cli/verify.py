@@ -79,9 +79,10 @@ def _opened(
             yield verify_store(path, reading.config, given=reading.given, progress=report, decoders=table_decoders())
         return
     from gantrymq.cli.spark_engine import on_spark
-    from gantrymq.spark.pipelines import verify_on_spark
 
     with on_spark(spark_conf, shown=shown) as spark:
+        from gantrymq.spark.pipelines import verify_on_spark
+
         yield verify_on_spark(spark, path, reading.config, given=reading.given, decoders=table_decoders())
 
 
