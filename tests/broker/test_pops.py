@@ -1283,3 +1283,13 @@ async def test_a_revive_group_ahead_of_its_queue_skips_no_checkpoint(start: Star
     assert bodies(await pops.pop()) == [b"b"]
     await pops.commit()
     assert (pops.committed(REVIVE, 0, names.REVIVE_GROUP), pops.case.server.pop.revive.has_unpublished) == (2, False)
+
+
+async def test_a_notification_after_a_reset_tells_of_the_messages_from_there(pops: Pops) -> None:
+    """Also while the offsets of pops before the reset are not committed."""
+    await pops.send(b"a", b"b")
+    assert len(await pops.pop()) == 2
+    header = ResetOffsetRequestHeader(topic="T", group="G", timestamp=0, is_force=True, queue_id=0, offset=0)
+    assert (await pops.case.ask(header)).code == ResponseCode.SUCCESS
+    asked = NotificationRequestHeader(consumer_group="G", topic="T", queue_id=0, poll_time=0, born_time=0)
+    assert (await pops.case.ask(asked)).read(NotificationResponseHeader).has_msg

@@ -130,7 +130,9 @@ class PopService:
 
     def reset(self, topic: str, group: str, queue_id: int) -> None:
         """Let a waiting pop look at a queue whose offset was reset. Its popped messages do not count any more."""
-        self.inflight.clear(PoppedQueue(topic, group, queue_id))
+        queue = PoppedQueue(topic, group, queue_id)
+        self.buffer.clear(queue)
+        self.inflight.clear(queue)
         self.waiting.look(topic, group, queue_id)
 
     def _clean_orders(self) -> None:
