@@ -10,7 +10,7 @@ from unittest import mock
 
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import MessageStoreConfig
-from gantrymq.format.timer import LEAST_TIMER_FILE_BYTES
+from gantrymq.format.timer import MIN_TIMER_FILE_BYTES
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.memory import MemoryFileSystem
 from gantrymq.model.message import Message, StoredMessage
@@ -21,7 +21,7 @@ from gantrymq.store.timer.timed_message import set_timer
 from gantrymq.store.timer.timer_service import TimerMessageService
 from store_cases import NOON_MS, ROOT, SMALL, await_dispatch, open_store, queue_messages
 
-TIMED = replace(SMALL, mapped_file_size_commit_log=1 << 20, mapped_file_size_timer_log=LEAST_TIMER_FILE_BYTES + 5 * 52)
+TIMED = replace(SMALL, mapped_file_size_commit_log=1 << 20, mapped_file_size_timer_log=MIN_TIMER_FILE_BYTES + 5 * 52)
 FEW_SLOTS = 7_200  # a real wheel has 38 MB, which a file system in memory copies at each sync
 SECOND_MS, HOUR_MS, DAY_MS = 1_000, 3_600_000, 86_400_000
 

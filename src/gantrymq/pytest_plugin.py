@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MARKER = "rocketmq"
 INI_SETTINGS = "rocketmq_settings"
 CONSOLE = "console"  # of the marker; no key of RocketMQ has this name
-_MOST_OF_A_NAME = 60  # a topic's name may have 127 characters
+_MAX_OF_A_NAME = 60  # a topic's name may have 127 characters
 _HAS_ITS_OWN = pytest.StashKey[bool]()
 
 
@@ -97,7 +97,7 @@ def rocketmq_session(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]
 @pytest.fixture
 def rocketmq_topic(request: pytest.FixtureRequest, rocketmq_session: EmbeddedBroker) -> str:
     """A new topic of ``rocketmq_session``, named after the test."""
-    name = re.sub(r"[^\w-]", "_", request.node.name, flags=re.ASCII)[:_MOST_OF_A_NAME]
+    name = re.sub(r"[^\w-]", "_", request.node.name, flags=re.ASCII)[:_MAX_OF_A_NAME]
     topic = f"{name}_{uuid4().hex[:12]}"
     rocketmq_session.create_topic(topic)
     return topic

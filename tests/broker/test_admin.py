@@ -14,7 +14,7 @@ from broker_cases import BrokerCase, StartBroker, messages_of
 
 from gantrymq.errors import DiskFullError
 from gantrymq.model import fastjson
-from gantrymq.model.message_queue import MOST_QUEUES
+from gantrymq.model.message_queue import MAX_QUEUES
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 from gantrymq.remoting.bodies.topic import KVTable, TopicConfig, TopicConfigAndMappingSerializeWrapper
 from gantrymq.remoting.body import decode_body
@@ -58,7 +58,7 @@ def topic(name: str, queues: int = 2, **fields: object) -> CreateTopicRequestHea
 
 
 def too_big(name: str, perm: int = 6) -> TopicConfig:
-    return TopicConfig(topic_name=name, read_queue_nums=MOST_QUEUES + 1, write_queue_nums=MOST_QUEUES + 1, perm=perm)
+    return TopicConfig(topic_name=name, read_queue_nums=MAX_QUEUES + 1, write_queue_nums=MAX_QUEUES + 1, perm=perm)
 
 
 async def test_a_topic_is_on_the_disk_when_the_answer_comes(broker: BrokerCase, tmp_path: Path) -> None:
@@ -94,19 +94,19 @@ async def test_a_topic_is_filtered_by_one_tag_or_by_several(broker: BrokerCase) 
 
 
 async def test_no_topic_is_made_with_more_queues_than_anybody_has(broker: BrokerCase) -> None:
-    assert (await broker.ask(topic("Big", MOST_QUEUES))).code == ResponseCode.SUCCESS
-    refused = await broker.ask(topic("Big", 4, read_queue_nums=MOST_QUEUES + 1))
+    assert (await broker.ask(topic("Big", MAX_QUEUES))).code == ResponseCode.SUCCESS
+    refused = await broker.ask(topic("Big", 4, read_queue_nums=MAX_QUEUES + 1))
     assert (refused.code, refused.remark) == (
         ResponseCode.INVALID_PARAMETER,
         "The topic[Big] has 65537 queues, more than 65536 that a topic can have.",
     )
-    group = SubscriptionGroupConfig(group_name="G", retry_queue_nums=MOST_QUEUES + 1)
+    group = SubscriptionGroupConfig(group_name="G", retry_queue_nums=MAX_QUEUES + 1)
     refused = await broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, group)
     assert refused.code == ResponseCode.INVALID_PARAMETER
     broker.server.topics.update([too_big("TBW102", perm=7)])
-    made = broker.server.topics.create_by_send("New", "TBW102", MOST_QUEUES + 1, 0)
+    made = broker.server.topics.create_by_send("New", "TBW102", MAX_QUEUES + 1, 0)
     assert made is not None
-    assert made.write_queue_nums == MOST_QUEUES
+    assert made.write_queue_nums == MAX_QUEUES
 
 
 async def test_a_topic_with_more_queues_than_anybody_has_is_not_counted(broker: BrokerCase) -> None:

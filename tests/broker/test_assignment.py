@@ -10,7 +10,7 @@ from broker_cases import BrokerCase, StartBroker, StartNamesrv
 from gantrymq.broker.tables import request_modes
 from gantrymq.broker.tables.request_modes import MessageRequestModeManager
 from gantrymq.errors import RemotingError
-from gantrymq.model.message_queue import MOST_QUEUES, MessageQueue
+from gantrymq.model.message_queue import MAX_QUEUES, MessageQueue
 from gantrymq.remoting.bodies.client import (
     QueryAssignmentRequestBody,
     QueryAssignmentResponseBody,
@@ -53,7 +53,7 @@ async def test_members_get_their_shares(start_namesrv: StartNamesrv, start_broke
     assert await assigned(case, "c1", strategy_name="MACHINE_ROOM") is None
     assert await assigned(case, "c4", message_model="BROADCASTING") == [0, 1, 2, 3]
     # One more than anybody has, as another broker may say.
-    case.server.topics.update([TopicConfig(topic_name="Big", read_queue_nums=MOST_QUEUES + 1)])
+    case.server.topics.update([TopicConfig(topic_name="Big", read_queue_nums=MAX_QUEUES + 1)])
     await case.server.outer.settled()
     body = QueryAssignmentRequestBody(topic="Big", consumer_group="G", client_id="c1")
     answer = await case.ask(RequestCode.QUERY_ASSIGNMENT, body)
@@ -144,7 +144,7 @@ async def test_a_mode_is_durable_when_it_is_answered(tmp_path: Path) -> None:
 
 
 def test_there_is_a_limit_to_modes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_modes, "MOST_MODES", 2)
+    monkeypatch.setattr(request_modes, "MAX_MODES", 2)
     modes = MessageRequestModeManager()
     for topic in ("T", "U"):
         modes.set(SetMessageRequestModeRequestBody(topic=topic, consumer_group="G", mode="POP"))

@@ -10,7 +10,7 @@ import pytest
 
 from gantrymq.broker.tables.consumer_order_info import (
     ILLEGAL,
-    MOST_OFFSETS,
+    MAX_OFFSETS,
     NOTHING_TO_COMMIT,
     UNUSED_MS,
     ConsumerOrderInfo,
@@ -138,7 +138,7 @@ def test_a_visible_time_of_an_old_pop_or_of_another_message_is_ignored(case: Ord
 
 
 def test_64_messages_are_acknowledged_and_no_more_are_recorded(case: OrderCase) -> None:
-    case.pop(*range(100, 100 + MOST_OFFSETS))
+    case.pop(*range(100, 100 + MAX_OFFSETS))
     assert {case.ack(offset) for offset in range(101, 164)} == {100}
     assert case.is_blocked()
     assert case.ack(100) == 164

@@ -18,7 +18,7 @@ from gantrymq.broker.pop.buffer import PoppedQueue
 from gantrymq.clock import ManualClock
 from gantrymq.errors import DiskError
 from gantrymq.format.pop_checkpoint import (
-    MOST_MESSAGES,
+    MAX_MESSAGES,
     PopAck,
     PopCheckpoint,
     PopKey,
@@ -215,7 +215,7 @@ async def test_only_a_pop_that_finds_nothing_waits_for_the_dispatcher(
     pops: Pops, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await pops.send(b"a", b"b")
-    monkeypatch.setattr(answers, "_MOST_S", 3600)
+    monkeypatch.setattr(answers, "_MAX_S", 3600)
     monkeypatch.setattr(MessageStore, "dispatched_offset", property(lambda store: 0))
     monkeypatch.setattr(MessageStore, "dispatch_behind_bytes", property(lambda store: 1))
     assert bodies(await asyncio.wait_for(pops.pop(), 10)) == [b"a", b"b"]
@@ -1149,7 +1149,7 @@ async def test_forged_acknowledgements_without_a_checkpoint_take_little_memory(p
     key = PopKey("T", "G", 0, 0, NOW_MS, "broker-a")
     for _ in range(3):
         pops.case.server.pop.revive._acknowledge(queue, key, tuple(range(100)))
-    assert len(queue.early[key]) <= MOST_MESSAGES
+    assert len(queue.early[key]) <= MAX_MESSAGES
 
 
 @pytest.mark.parametrize("times", [INT_MAX, -1 - INT_MAX])

@@ -182,7 +182,7 @@ async def test_messages_are_the_same_whether_their_bytes_are_kept_or_read(
 
     assert prepared_properties("TRAN_MSG\x01true\x02PGROUP\x01P\x02UNIQ_KEY\x01U", "") is not None
     await transact()
-    monkeypatch.setattr(decisions, "MOST_KEPT_BYTES", 0)
+    monkeypatch.setattr(decisions, "MAX_KEPT_BYTES", 0)
     await transact()
     monkeypatch.setattr(send, "prepared_properties", lambda text, marks: None)
     await transact()
@@ -459,7 +459,7 @@ async def test_an_immune_message_is_not_checked_before_its_time_and_its_own_end_
 async def test_an_immune_message_with_many_behind_it_is_put_back(
     tx: Transactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gantrymq.broker.transactions.check._MOST_PASSED", 2)
+    monkeypatch.setattr("gantrymq.broker.transactions.check._MAX_PASSED", 2)
     half = await tx.prepare(properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": "3600"})
     for _ in range(3):
         await tx.end(await tx.prepare(), TRANSACTION_ROLLBACK)
@@ -475,7 +475,7 @@ async def test_an_immune_message_with_many_behind_it_is_put_back(
 async def test_an_immune_message_that_was_put_back_stays_open_in_later_checks(
     tx: Transactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gantrymq.broker.transactions.check._MOST_PASSED", 2)
+    monkeypatch.setattr("gantrymq.broker.transactions.check._MAX_PASSED", 2)
     await tx.prepare(b"open", properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": "3600"})
     for _ in range(4):
         for _ in range(3):
@@ -489,7 +489,7 @@ async def test_an_immune_message_that_was_put_back_stays_open_in_later_checks(
 async def test_the_end_of_an_immune_message_that_was_put_back_counts_after_a_restart(
     start: StartTransactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gantrymq.broker.transactions.check._MOST_PASSED", 2)
+    monkeypatch.setattr("gantrymq.broker.transactions.check._MAX_PASSED", 2)
     tx = await start()
     await tx.connect()
     half = await tx.prepare(properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": "3600"})
@@ -507,7 +507,7 @@ async def test_a_late_end_of_an_immune_message_that_was_put_back_counts_after_a_
     start: StartTransactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if the next check comes when the message is no longer immune."""
-    monkeypatch.setattr("gantrymq.broker.transactions.check._MOST_PASSED", 2)
+    monkeypatch.setattr("gantrymq.broker.transactions.check._MAX_PASSED", 2)
     tx = await start()
     await tx.connect()
     half = await tx.prepare(properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": "3600"}, born_timestamp=NOW_MS)

@@ -8,7 +8,7 @@ from pathlib import Path
 from gantrymq.clock import ManualClock
 from gantrymq.config.settings import MessageStoreConfig
 from gantrymq.format.pop_checkpoint import PopAck, PopCheckpoint, PopKey, encode_pop_ack, encode_pop_checkpoint
-from gantrymq.format.timer import LEAST_TIMER_FILE_BYTES
+from gantrymq.format.timer import MIN_TIMER_FILE_BYTES
 from gantrymq.fs.real import RealFileSystem
 from gantrymq.model.message import REVIVE_TOPIC_PREFIX, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, Message
 from gantrymq.store.message_store import MessageStore
@@ -20,7 +20,7 @@ CONFIG = MessageStoreConfig(
     mapped_file_size_consume_queue=4_000,
     max_hash_slot_num=500,
     max_index_num=2_000,
-    mapped_file_size_timer_log=LEAST_TIMER_FILE_BYTES + 100 * 52,
+    mapped_file_size_timer_log=MIN_TIMER_FILE_BYTES + 100 * 52,
     broker_ip1="10.0.0.1",
 )
 SIZES = frozenset(

@@ -33,8 +33,8 @@ from uses import try_out
 
 A_SEED = 10**9
 A_CHUNK = 100
-MOST_ADDRESS_SPACE = 4 << 30
-MOST_LINES = 20
+MAX_ADDRESS_SPACE = 4 << 30
+MAX_LINES = 20
 WARMING_UP = 30
 FORK = multiprocessing.get_context("fork")  # what was loaded before is there in every process
 STATE = Path("out/fuzz")
@@ -50,7 +50,7 @@ class Chunk:
 
 
 def limit_memory() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESS_SPACE, MOST_ADDRESS_SPACE))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESS_SPACE, MAX_ADDRESS_SPACE))
 
 
 def try_chunk(first: int, directory: Path) -> Chunk:
@@ -112,7 +112,7 @@ class Campaign:
             text = told.read_text()
             if "Timeout" in text:
                 told.unlink()
-                text = "\n".join(text.splitlines()[:MOST_LINES])
+                text = "\n".join(text.splitlines()[:MAX_LINES])
                 number = int(text.split("MUTANT=")[1].split()[0])
                 yield Chunk(number - number % A_CHUNK, Counter({"wrong: hung": 1}), [text])
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from uses import try_out
 
-MOST_SECONDS = int(os.environ.get("FUZZ_SECONDS", "60"))  # a mutant takes some hundredths of a second
-MOST_GROWTH_KIB = 256 << 10
+MAX_SECONDS = int(os.environ.get("FUZZ_SECONDS", "60"))  # a mutant takes some hundredths of a second
+MAX_GROWTH_KIB = 256 << 10
 REPLAY = "replay with: MUTANT={} .venv/bin/python -m pytest tests/fuzz -k one_mutant"
 
 
@@ -27,12 +27,12 @@ def within_limits(mutant: int, directory: Path) -> str:
     """
     with (directory / f"stuck-{os.getpid()}.txt").open("w") as told:
         print(REPLAY.format(mutant), file=told, flush=True)
-        faulthandler.dump_traceback_later(MOST_SECONDS, exit=True, file=told)
+        faulthandler.dump_traceback_later(MAX_SECONDS, exit=True, file=told)
         before = peak_kib()
         try:
             outcome = try_out(mutant, directory / f"store-{os.getpid()}")
             grown = peak_kib() - before
-            assert grown < MOST_GROWTH_KIB, f"{grown} KiB of memory"
+            assert grown < MAX_GROWTH_KIB, f"{grown} KiB of memory"
             return outcome
         except BaseException as error:
             error.add_note(REPLAY.format(mutant))

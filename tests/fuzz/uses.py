@@ -27,8 +27,8 @@ from store_cases import GEOMETRY_KEYS, NOON_MS, ROOT, content, files_of
 
 OUT = Path("/salvaged")
 LATER_MS = NOON_MS + 3_600_000
-MOST_READ = 1000
-MOST_BYTES = 16 << 20  # what a store of a few kilobytes may take on the disk, however it is damaged
+MAX_READ = 1000
+MAX_BYTES = 16 << 20  # what a store of a few kilobytes may take on the disk, however it is damaged
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def run_way(way: Callable[[Trial], None], mutant: Mutant, scratch: Path) -> str:
     name = way.__name__.replace("_", " ")
     try:
         way(Trial(mutant, config, given, scratch))
-        assert sum(len(node.live) for node in mutant.fs._live.values()) < MOST_BYTES
+        assert sum(len(node.live) for node in mutant.fs._live.values()) < MAX_BYTES
         return f"{name}: done"
     except GantrymqError as error:
         return f"{name}: {type(error).__name__}"
@@ -134,7 +134,7 @@ WAYS: tuple[Callable[[Trial], None], ...] = (verify, open_and_write, open_and_wr
 
 def is_short(store: MessageStore | StoreReader) -> bool:
     """Whether it is a matter of milliseconds to read every queue: a damaged unit may say that one is endless."""
-    return all(high - low < MOST_READ for _, _, low, high in store.queues())
+    return all(high - low < MAX_READ for _, _, low, high in store.queues())
 
 
 def read_all(store: MessageStore) -> None:
@@ -148,6 +148,6 @@ def ask(store: MessageStore | StoreReader) -> None:
         store.get(topic, queue_id, (low + high) // 2, tags="paid || Aa")
         store.offset_at(topic, queue_id, NOON_MS + 11_000)
     for key in ("AaAa", "k" * 200, "订单-7"):
-        store.query("orders", key, max_num=MOST_READ)
+        store.query("orders", key, max_num=MAX_READ)
     for offset in (0, 1, 4096, store.max_phy_offset, 1 << 62, -1):
         store.message_at(offset)

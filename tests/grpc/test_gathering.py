@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from gantrymq.grpc.calls.gathering import ALONE_MOST, ALONE_S, GATHER_S, Gathering
+from gantrymq.grpc.calls.gathering import ALONE_S, GATHER_S, MAX_ALONE_WAITS, Gathering
 
 
 class ManualLoop:
@@ -89,7 +89,7 @@ def test_calls_that_follow_one_another_do_not_wait_for_long() -> None:
         loop = ManualLoop()
         calls = Gathering(cast(asyncio.AbstractEventLoop, loop))
         await calls.turn()
-        for _ in range(ALONE_MOST):
+        for _ in range(MAX_ALONE_WAITS):
             alone = begin(calls)
             await settle()
             assert not alone.done()

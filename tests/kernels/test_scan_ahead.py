@@ -97,7 +97,7 @@ def read_log(fs: MemoryFileSystem, start: int, end: int | None, check: int, ahea
 @pytest.fixture(params=PARTS)
 def small_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     size: int = request.param
-    for name in ("ALONE_BYTES", "FIRST_PART_BYTES", "LEAST_PART_BYTES", "MOST_PART_BYTES"):
+    for name in ("ALONE_BYTES", "FIRST_PART_BYTES", "MIN_PART_BYTES", "MAX_PART_BYTES"):
         monkeypatch.setattr(scan_ahead, name, size)
     return size
 
@@ -132,7 +132,7 @@ def test_files_whatever_is_in_them(seed: int, rng: random.Random, small_parts: i
 
 
 def test_most_of_a_whole_log_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ALONE_BYTES", "FIRST_PART_BYTES", "LEAST_PART_BYTES", "MOST_PART_BYTES"):
+    for name in ("ALONE_BYTES", "FIRST_PART_BYTES", "MIN_PART_BYTES", "MAX_PART_BYTES"):
         monkeypatch.setattr(scan_ahead, name, 1 << 13)
     fs = write_log(random.Random(1), is_broken=False)
     taken: list[int] = []
@@ -151,7 +151,7 @@ def test_most_of_a_whole_log_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_taken_part_stays_valid_while_later_parts_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ALONE_BYTES", "FIRST_PART_BYTES", "LEAST_PART_BYTES", "MOST_PART_BYTES"):
+    for name in ("ALONE_BYTES", "FIRST_PART_BYTES", "MIN_PART_BYTES", "MAX_PART_BYTES"):
         monkeypatch.setattr(scan_ahead, name, 1 << 12)
     raw = read_only(write_log(random.Random(2), is_broken=False).open(FOLDER / f"{0:020}").read_at(0, FILE_BYTES))
     with ScanAhead(scan_of(codes.CHECK_OFF)) as ahead:

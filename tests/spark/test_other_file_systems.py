@@ -138,7 +138,7 @@ def test_keys(path: Path, monkeypatch: pytest.MonkeyPatch, conf: dict[str, int],
 def test_a_key_of_too_many_messages(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log is read where to follow the index would take more requests than that."""
     (path.parent / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in SMALL_KEYS.items()))
-    monkeypatch.setattr(key_index, "MOST_REMOTE_STEPS", 1)
+    monkeypatch.setattr(key_index, "MAX_REMOTE_STEPS", 1)
     wanted = [row for row in expected_rows(path) if KEYS[0] in row["keys"]]
     assert in_log_order(rows_of(f"{SCHEME}{path}", keys=KEYS[0], brokerName=path.name)) == wanted
 

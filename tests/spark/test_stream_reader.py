@@ -510,7 +510,7 @@ def test_an_empty_store_fills(tmp_path: Path) -> None:
 
 
 def test_tail_that_grows_too_long_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_view, "_MOST_TAIL_RECORDS", 50)
+    monkeypatch.setattr(store_view, "_MAX_TAIL_RECORDS", 50)
     with open_store(path=tmp_path) as store, Stream(tmp_path, "body", startingOffsets="earliest") as stream:
         for number in range(10):
             store.put_batch(numbered(20, first=20 * number))

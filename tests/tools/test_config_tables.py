@@ -17,7 +17,7 @@ from gantrymq.clock import SystemClock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.format.names import CONSUMER_OFFSET, DELAY_OFFSET, DELETED_TOPICS
 from gantrymq.fs.real import RealFileSystem
-from gantrymq.fs.replaced_file import MOST_BYTES
+from gantrymq.fs.replaced_file import MAX_BYTES
 from gantrymq.tools.check.findings import Finding, Kind, Level
 from gantrymq.tools.verify import verify_store
 from store_cases import GEOMETRY_KEYS, SMALL, open_store
@@ -111,9 +111,9 @@ def test_a_value_that_cannot_be_true_is_one_finding_with_its_path(
 def test_a_file_of_a_gigabyte_is_not_read(store: Path) -> None:
     path = store / "config" / TOPICS
     path.touch()
-    os.truncate(path, MOST_BYTES + 1)
+    os.truncate(path, MAX_BYTES + 1)
     (one,) = found(store)
-    assert f"is {MOST_BYTES + 1} bytes long" in one.text
+    assert f"is {MAX_BYTES + 1} bytes long" in one.text
 
 
 @pytest.mark.parametrize(

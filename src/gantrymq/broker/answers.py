@@ -30,7 +30,7 @@ Respond = Callable[[Channel, RemotingCommand, int, Sequence[bytes], str], None]
 # Returns the reason why the sender of a request that has waited may not have the answer any more, or None.
 Recheck = Callable[[], str | None]
 
-_MOST_S = 1.0
+_MAX_S = 1.0
 _LOOK_EVERY_S = 0.001
 
 
@@ -46,7 +46,7 @@ class DispatchCatchUp:
         loop = asyncio.get_running_loop()
         if not self._waiting:
             loop.call_later(_LOOK_EVERY_S, self._look)
-        self._waiting.append((self._store.max_phy_offset, loop.time() + _MOST_S, callback))
+        self._waiting.append((self._store.max_phy_offset, loop.time() + _MAX_S, callback))
 
     def _look(self) -> None:
         loop, dispatched, waiting = asyncio.get_running_loop(), self._store.dispatched_offset, self._waiting
@@ -70,7 +70,7 @@ class DispatchCatchUp:
 
     async def _later(self, processor: Processor, channel: Channel, request: RemotingCommand) -> Answer:
         loop, wanted = asyncio.get_running_loop(), self._store.max_phy_offset
-        deadline = loop.time() + _MOST_S
+        deadline = loop.time() + _MAX_S
         while self._store.dispatched_offset < wanted and loop.time() < deadline:
             await asyncio.sleep(_LOOK_EVERY_S)
         answer = processor(channel, request)

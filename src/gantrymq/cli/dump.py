@@ -165,11 +165,11 @@ class _Entries:
     def _all(self, queue: ConsumeQueue, report: Report | None) -> Iterator[_Entry]:
         from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
         from gantrymq.format.queue_ext import is_address
-        from gantrymq.tools.read.record_rows import MOST_AT_ONCE
+        from gantrymq.tools.read.record_rows import MAX_AT_ONCE
 
         offset = self._first(queue)
         while offset < queue.max_offset:
-            most = MOST_AT_ONCE if self._wanted.looks_at_records else min(MOST_AT_ONCE, self._left)
+            most = MAX_AT_ONCE if self._wanted.looks_at_records else min(MAX_AT_ONCE, self._left)
             units = queue.entries(offset, min(most, queue.max_offset - offset))
             if not len(units):
                 return

@@ -26,7 +26,7 @@ from gantrymq.errors import ConfigError
 from gantrymq.model.java import INT_MAX, LONG_MAX
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
-_MOST_QUEUES = 65_536  # of a topic
+_MAX_QUEUES = 65_536  # of a topic
 _NAME = r"[^\s/]{1,127}"  # also a topic name
 _TOPIC = r"[%|a-zA-Z0-9_-]{1,127}"
 
@@ -49,7 +49,7 @@ class BrokerConfig(RemotingLimits, ExporterConfig):
     listen_port: int = key("listenPort", 10911, least=0, most=65535, at_start=True)
     namesrv_addr: str = key("namesrvAddr", "")
     broker_permission: int = key("brokerPermission", PERM_READ | PERM_WRITE, least=0, most=7)
-    default_topic_queue_nums: int = key("defaultTopicQueueNums", 8, least=1, most=_MOST_QUEUES)
+    default_topic_queue_nums: int = key("defaultTopicQueueNums", 8, least=1, most=_MAX_QUEUES)
     auto_create_topic_enable: bool = key("autoCreateTopicEnable", True)
     cluster_topic_enable: bool = key("clusterTopicEnable", True, at_start=True)
     broker_topic_enable: bool = key("brokerTopicEnable", True, at_start=True)
@@ -65,7 +65,7 @@ class BrokerConfig(RemotingLimits, ExporterConfig):
     store_reply_message_enable: bool = key("storeReplyMessageEnable", True)
     region_id: str = key("regionId", "DefaultRegion", allowed=".{1,255}")
     trace_on: bool = key("traceOn", True)
-    revive_queue_num: int = key("reviveQueueNum", 8, least=1, most=_MOST_QUEUES, at_start=True)
+    revive_queue_num: int = key("reviveQueueNum", 8, least=1, most=_MAX_QUEUES, at_start=True)
     server_load_balancer_enable: bool = key("serverLoadBalancerEnable", True)
     default_message_request_mode: str = key("defaultMessageRequestMode", "PULL", allowed="PULL|POP")
     default_pop_share_queue_num: int = key("defaultPopShareQueueNum", -1, least=-INT_MAX - 1)

@@ -17,7 +17,7 @@ PATH_SEPARATOR = ","  # MULTI_PATH_SPLITTER
 _GIB = 1 << 30
 _UNIT_SIZE = 20
 _DELAY_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_MOST_DELAY_MS = LONG_MAX // 2  # added to a store time it is still a valid time
+_MAX_DELAY_MS = LONG_MAX // 2  # added to a store time it is still a valid time
 
 
 class FlushDiskType(Enum):
@@ -133,7 +133,7 @@ class MessageStoreConfig:
         if not all(hour.strip().isdecimal() and int(hour) < 24 for hour in hours):
             raise ConfigError("deleteWhen", self.delete_when, 'an hour of the day like 04, or a list like "04;16"')
         if not self.delay_levels_ms:
-            allowed = f"a list like 1s 5s 10m 2h 1d, none above {_MOST_DELAY_MS} ms"
+            allowed = f"a list like 1s 5s 10m 2h 1d, none above {_MAX_DELAY_MS} ms"
             raise ConfigError("messageDelayLevel", self.message_delay_level, allowed)
 
     @property
@@ -155,7 +155,7 @@ class MessageStoreConfig:
                 delay_ms = parse_number(word[:-1], LONG_MAX) * _DELAY_UNITS_MS[word[-1]]
             except (KeyError, ValueError):
                 return ()
-            if not 0 <= delay_ms <= _MOST_DELAY_MS:
+            if not 0 <= delay_ms <= _MAX_DELAY_MS:
                 return ()
             levels.append(delay_ms)
         return tuple(levels)

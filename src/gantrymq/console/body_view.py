@@ -15,7 +15,7 @@ TEXT, JSON, HEX = "text", "json", "hex"
 VIEWS = (TEXT, JSON, HEX)
 SHOWN_CHARACTERS = 64 << 10
 _ONE_LINE = str.maketrans("\t\n\r", "   ")
-_MOST_JSON_BYTES = 2 << 20  # parsing and indenting more takes too long for a page
+_MAX_JSON_BYTES = 2 << 20  # parsing and indenting more takes too long for a page
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class BodyView:
 def body_view(body: bytes, wanted: str = "") -> BodyView:
     """The body as ``wanted``; without it, or if that is not possible, as JSON, else as text, else as hexadecimal."""
     text, plain = _decoded(body), body_text(body)
-    json = indented_json(plain) if plain is not None and len(body) <= _MOST_JSON_BYTES else None
+    json = indented_json(plain) if plain is not None and len(body) <= _MAX_JSON_BYTES else None
     views = [name for name, possible in ((JSON, json), (TEXT, text), (HEX, "")) if possible is not None]
     if text is not None and "\0" in text:
         views.reverse()  # binary data that happens to be UTF-8

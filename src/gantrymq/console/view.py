@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from gantrymq.console.security import Access
 
 ZONE_COOKIE = "gantrymq_zone"
-_MOST_FORM_BYTES = 1 << 20
-_MOST_FIELDS = 2_000
+_MAX_FORM_BYTES = 1 << 20
+_MAX_FIELDS = 2_000
 
 
 @dataclass(frozen=True)
@@ -197,9 +197,9 @@ async def read_form(request: Request) -> list[tuple[str, str]]:
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > _MOST_FORM_BYTES:
+        if len(body) > _MAX_FORM_BYTES:
             raise HTTPException(413, "The form is too large.")
     try:
-        return parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+        return parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
     except ValueError:
         raise HTTPException(400, "The form cannot be read.") from None

@@ -31,14 +31,14 @@ from gantrymq.embedded import stored
 from gantrymq.embedded.restartable_broker import RestartableBroker, Settings
 from gantrymq.errors import RemotingError, StoreClosedError
 from gantrymq.model.message import StoredMessage
-from gantrymq.model.message_queue import MOST_QUEUES
+from gantrymq.model.message_queue import MAX_QUEUES
 
 _LOOK_AGAIN_S = 0.02
 
 
 @checks_arguments(
     topic=text,
-    queues=number(1, MOST_QUEUES),
+    queues=number(1, MAX_QUEUES),
     count=number(0),
     timeout_s=seconds,
     order=flag,

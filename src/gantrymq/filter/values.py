@@ -17,7 +17,7 @@ from gantrymq.model.java import INT_MAX, LONG_MAX, parse_number
 # Possessive, because a property may have 32 KB of digits.
 _FLOAT = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?[fFdD]?)")
 _HEX_FLOAT = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]++\.?[0-9a-fA-F]*+|\.[0-9a-fA-F]++)[pP][+-]?[0-9]++)[fFdD]?")
-_MOST_CHARACTERS = 1024  # characters of a number: a property may have 32 KB, and an expression a thousand comparisons
+_MAX_CHARACTERS = 1024  # characters of a number: a property may have 32 KB, and an expression a thousand comparisons
 _TRIMMED = "".join(map(chr, range(0x21)))  # the characters that String.trim removes
 
 
@@ -86,10 +86,10 @@ def _from_text(text: str, type_: type) -> Value:
 def to_integer(text: str, most: int) -> int:
     """Integer.valueOf (``most`` is INT_MAX) or Long.valueOf: a sign and digits. Raises EvaluationError."""
     sign = text[:1] if text[:1] in ("+", "-") else ""
-    if text.startswith("0", len(sign)) and len(text) <= _MOST_CHARACTERS:
+    if text.startswith("0", len(sign)) and len(text) <= _MAX_CHARACTERS:
         text = sign + (text[len(sign) :].lstrip("0") or "0")
     try:
-        if len(text) > _MOST_CHARACTERS:
+        if len(text) > _MAX_CHARACTERS:
             raise ValueError
         if not text.isascii() and max(text) > "\uffff":  # Java reads UTF-16 units: such a digit is two of them
             raise ValueError
@@ -101,9 +101,9 @@ def to_integer(text: str, most: int) -> int:
 def to_double(text: str) -> float:
     """Double.valueOf. Raises EvaluationError if the text is not a number."""
     text = text.strip(_TRIMMED)
-    if len(text) <= _MOST_CHARACTERS and _FLOAT.fullmatch(text):
+    if len(text) <= _MAX_CHARACTERS and _FLOAT.fullmatch(text):
         return float(text.rstrip("fFdD"))
-    found = _HEX_FLOAT.fullmatch(text) if len(text) <= _MOST_CHARACTERS else None
+    found = _HEX_FLOAT.fullmatch(text) if len(text) <= _MAX_CHARACTERS else None
     if found is None:
         raise EvaluationError("a property is not a number, and is compared with one")
     try:

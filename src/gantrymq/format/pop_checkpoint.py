@@ -35,9 +35,9 @@ from gantrymq.model.java import INT_MAX, LONG_MAX, decode_utf8
 CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
 # A checkpoint is delivered this much in front of its revive time, so that it is there before its acknowledgements.
 AHEAD_MS = 1_000
-MOST_MESSAGES = 32  # of a checkpoint: its bits are a Java int
+MAX_MESSAGES = 32  # of a checkpoint: its bits are a Java int
 _UNKNOWN_RE_PUTS = 127  # what Java takes for a number that it cannot read
-_ALL_BITS = (1 << MOST_MESSAGES) - 1
+_ALL_BITS = (1 << MAX_MESSAGES) - 1
 
 # The names that RocketMQ wrote before 5.1, and still reads.
 _LONG_NAMES = {
@@ -142,7 +142,7 @@ def encode_pop_checkpoint(point: PopCheckpoint) -> bytes:
     """The body of a checkpoint, with its fields in fastjson's order."""
     key, bits = point.key, point.acked & _ALL_BITS
     fields: dict[str, object] = {
-        "bm": bits - (1 << MOST_MESSAGES) if bits > INT_MAX else bits,
+        "bm": bits - (1 << MAX_MESSAGES) if bits > INT_MAX else bits,
         "bn": key.broker_name,
         "c": key.group,
         "d": point.diffs,
@@ -225,7 +225,7 @@ def decode_pop_ack(body: bytes, *, is_batch: bool) -> PopAck:
 _Number = Annotated[int, msgspec.Meta(ge=0, le=LONG_MAX)]
 _AnyLong = Annotated[int, msgspec.Meta(ge=-LONG_MAX - 1, le=LONG_MAX)]
 _SmallNumber = Annotated[int, msgspec.Meta(ge=0, le=INT_MAX)]
-_Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_MESSAGES)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_MESSAGES)]
 
 
 class _KeyBody(msgspec.Struct):

@@ -23,7 +23,7 @@ UNIT_SIZE = 20
 BLANK_UNIT_SIZE = 0x7FFFFFFF  # the size in a filler slot (Java: pre-blank)
 _UNIT = struct.Struct(">qiq")
 UNKNOWN_LEVEL_DELAY_MS = 1000
-_MOST_DIGITS = 12  # longer numbers are above the highest level anyway; Python reads at most 4300 digits
+_MAX_DIGITS = 12  # longer numbers are above the highest level anyway; Python reads at most 4300 digits
 
 
 class QueueEntry(NamedTuple):
@@ -72,4 +72,4 @@ def _level(text: str) -> int:
     """The level in ``text``, possibly above the highest; 0 if there is none, or if it is below 1."""
     digits = text.removeprefix("+")
     digits = digits.lstrip("0") if digits.isascii() and digits.isdigit() else ""
-    return int(digits[:_MOST_DIGITS] or 0)
+    return int(digits[:_MAX_DIGITS] or 0)

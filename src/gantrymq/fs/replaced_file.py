@@ -18,7 +18,7 @@ from gantrymq.errors import DiskFullError, GantrymqError, UnusableFileError
 from gantrymq.fs.api import FileSystem
 
 Value = TypeVar("Value")
-MOST_BYTES = 256 << 20  # six times a table of half a million offsets
+MAX_BYTES = 256 << 20  # six times a table of half a million offsets
 _BLANKS = b" \t\r\n\v\f\0"  # a power cut leaves zeros, too
 
 
@@ -60,7 +60,7 @@ class ReplacedFile:
                 continue
             try:
                 if raw is None:
-                    raise ValueError(f"it is longer than the {MOST_BYTES} bytes that are read")
+                    raise ValueError(f"it is longer than the {MAX_BYTES} bytes that are read")
                 if raw.strip(_BLANKS):
                     return parse(raw)
                 self.refused = self.refused or "it is blank"
@@ -93,7 +93,7 @@ class ReplacedFile:
         file = self._fs.open(path)
         try:
             size = file.size()
-            return file.read_at(0, size) if size <= MOST_BYTES else None
+            return file.read_at(0, size) if size <= MAX_BYTES else None
         finally:
             file.close()
 

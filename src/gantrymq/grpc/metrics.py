@@ -21,7 +21,7 @@ from gantrymq.metrics.instruments import Distribution, Family, Histogram, Kind, 
 LOCAL_MODE, CLUSTER_MODE = "local", "cluster"
 _PROXY_MODE = "proxy_mode"
 _UNKNOWN = "unknown"
-_MOST_SERIES = 10_000
+_MAX_SERIES = 10_000
 
 PROXY_UP = Metric(
     "rocketmq_proxy_up",
@@ -51,7 +51,7 @@ class GrpcMetrics:
 
     def __init__(self, cluster: str, name: str, mode: str) -> None:
         self._labels = (cluster, name, "proxy", mode)
-        self._latency = Histogram(GRPC_LATENCY, _MOST_SERIES)
+        self._latency = Histogram(GRPC_LATENCY, _MAX_SERIES)
         self._series: dict[tuple[str, int], Distribution] = {}
 
     def answered(self, method: str, code: int, took_s: float) -> None:

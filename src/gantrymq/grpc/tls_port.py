@@ -33,11 +33,11 @@ from gantrymq.remoting.transport.tls import HANDSHAKE_BYTE, TlsMode, TlsServer, 
 
 _ALPN = ["h2"]  # gRPC's clients refuse a server that does not choose it
 _HANDSHAKE_S = 10.0
-_MOST_CONNECTIONS = 100_000
+_MAX_CONNECTIONS = 100_000
 _HIGH_WATER_BYTES = 256 << 10
 _LINGER_S = 5.0  # after the end: for the client to read what it was sent, and for calls to ask for its address
 _CONNECT_AGAIN_S = 0.01
-_MOST_PATH_BYTES = 70  # of the directory for temporary files: a socket's whole path has at most 107
+_MAX_PATH_BYTES = 70  # of the directory for temporary files: a socket's whole path has at most 107
 
 log = get_logger("gantrymq.grpc")
 
@@ -178,7 +178,7 @@ class _InnerSocket:
 
     def __init__(self) -> None:
         """Make the directory. Raises OSError if there is none for temporary files."""
-        is_short = len(gettempdir().encode()) <= _MOST_PATH_BYTES
+        is_short = len(gettempdir().encode()) <= _MAX_PATH_BYTES
         self._directory = Path(mkdtemp(prefix="gantrymq-grpc-", dir=None if is_short else "/tmp"))  # mode 0700
         self._path = self._directory / "server"
         self.address = f"unix:{quote(str(self._path))}"
@@ -288,7 +288,7 @@ class TlsPort:
     def opened(self, connection: _Outer) -> None:
         """Note a connection. Above the limit it is closed."""
         self._connections.add(connection)
-        if len(self._connections) > _MOST_CONNECTIONS:
+        if len(self._connections) > _MAX_CONNECTIONS:
             connection.end()
 
     def closed(self, connection: _Outer) -> None:

@@ -50,7 +50,7 @@ _CODE, _FLAG, _OPAQUE_NAME, _VERSION, _EXT_FIELDS, _FALSE, _WAIT_NAME, _UNIQ_KEY
         *("false", PROPERTY_WAIT, PROPERTY_UNIQ_KEY, "true", "null"),
     )
 )
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 _MAX_INT = (1 << 31) - 1
 # The fields that a header must have.
 _HAS_CODE, _HAS_FLAG, _HAS_OPAQUE, _HAS_VERSION, _HAS_FIELDS = (1 << bit for bit in range(5))
@@ -78,11 +78,11 @@ def _is(buf: Bytes, at: int, end: int, name: Bytes) -> bool:
 def _number(buf: Bytes, at: int, end: int) -> Number:
     """Parse a decimal number without superfluous zeros.
 
-    It may have at most ``_MOST_DIGITS`` digits, so that no digit is lost.
+    It may have at most ``_MAX_DIGITS`` digits, so that no digit is lost.
     """
     negative = at < end and buf[at] == _MINUS
     first = at + negative
-    if first >= end or end - first > _MOST_DIGITS or (buf[first] == _ZERO and end - first > 1):
+    if first >= end or end - first > _MAX_DIGITS or (buf[first] == _ZERO and end - first > 1):
         return Number(False, 0)
     value = 0
     for i in range(first, end):

@@ -67,7 +67,7 @@ _GUESSED_RECORDS = 6  # how far ahead to prefetch, in records of the current one
 # not across the end of a record, because it finishes the record's CRC first: without this a record of 1 KB took twice
 # the time.
 _AHEAD_BYTES = 1024
-_MOST_AHEAD_BYTES = 64 * 1024
+_MAX_AHEAD_BYTES = 64 * 1024
 
 
 @helper
@@ -174,7 +174,7 @@ def read_checked(buf: Bytes, position: int, limit: int, check: int, columns: Int
         _prefetch_ends(buf, position + _GUESSED_RECORDS * size, size)
     else:
         ahead = position + _AHEAD_BYTES
-        for at in range(ahead, ahead + min(size, _MOST_AHEAD_BYTES), CACHE_LINE):
+        for at in range(ahead, ahead + min(size, _MAX_AHEAD_BYTES), CACHE_LINE):
             prefetch(buf, at)
     if not _read_record(buf, position, columns, i):
         return STOP_HALF

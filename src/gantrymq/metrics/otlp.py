@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricsData
 
 _EXPORTERS_LOGGER = "opentelemetry.exporter.otlp.proto.grpc.exporter"
-_MOST_OF_A_LINE = 300
+_MAX_OF_A_LINE = 300
 # The labels whose values are no texts in RocketMQ.
 _TYPED: Mapping[str, Callable[[str], bool | int]] = {
     **dict.fromkeys(("is_system", "is_retry", "is_long_polling"), lambda text: text == "true"),
@@ -107,7 +107,7 @@ class _LastLine(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a line."""
-        self.text = record.getMessage()[:_MOST_OF_A_LINE]
+        self.text = record.getMessage()[:_MAX_OF_A_LINE]
 
 
 class LogSink:

@@ -3,7 +3,7 @@
 import re
 
 INT_MAX, LONG_MAX = 0x7FFFFFFF, 0x7FFFFFFF_FFFFFFFF
-_MOST_DIGITS = 64  # with leading zeros; for thousands of digits Python's int() raises another ValueError
+_MAX_DIGITS = 64  # with leading zeros; for thousands of digits Python's int() raises another ValueError
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")  # Java also accepts one that is cut off
 
 
@@ -39,9 +39,9 @@ def parse_number(text: str, most: int) -> int:
     Unlike int(), neither takes blanks or ``1_0``.
     """
     digits = text[1:] if text[:1] in ("+", "-") else text
-    if digits.isdecimal() and len(digits) <= _MOST_DIGITS and -most - 1 <= (number := int(text)) <= most:
+    if digits.isdecimal() and len(digits) <= _MAX_DIGITS and -most - 1 <= (number := int(text)) <= most:
         return number
-    raise ValueError(f'For input string: "{text[:_MOST_DIGITS]}"')
+    raise ValueError(f'For input string: "{text[:_MAX_DIGITS]}"')
 
 
 NOT_UTF8 = "it holds half a surrogate pair, which UTF-8 does not have"

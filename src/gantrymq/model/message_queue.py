@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-MOST_QUEUES = 1 << 16  # of a topic; a server or a file with a larger number is wrong, and each queue costs memory
+MAX_QUEUES = 1 << 16  # of a topic; a server or a file with a larger number is wrong, and each queue costs memory
 
 
 class MessageQueue(Struct, frozen=True, order=True, rename="camel"):

@@ -21,7 +21,7 @@ from gantrymq.model.java import INT_MAX, LONG_MAX, parse_number
 
 NORMAL, RETRY_V1, RETRY_V2 = "0", "1", "2"
 ORDER_REVIVE_QUEUE = 999  # the revive queue of handles of ordered pops, which have no checkpoint
-MOST_CHARACTERS = 2048  # of a handle; only the broker's name can be long
+MAX_CHARACTERS = 2048  # of a handle; only the broker's name can be long
 
 _RETRY_PREFIX = "%RETRY%"
 _MARKS = (NORMAL, RETRY_V1, RETRY_V2)
@@ -102,8 +102,8 @@ class ReceiptHandle:
 
 def parse_receipt_handle(text: str) -> ReceiptHandle:
     """Read a handle. Fields after the eighth are ignored, as in Java. Raises ReceiptHandleError."""
-    if len(text) > MOST_CHARACTERS:
-        raise ReceiptHandleError(f"a receipt handle of {len(text)} characters, more than {MOST_CHARACTERS}")
+    if len(text) > MAX_CHARACTERS:
+        raise ReceiptHandleError(f"a receipt handle of {len(text)} characters, more than {MAX_CHARACTERS}")
     fields = text.split(" ")
     if len(fields) < _FEWEST_FIELDS:
         raise ReceiptHandleError(f"a receipt handle has {len(fields)} fields, fewer than {_FEWEST_FIELDS}")

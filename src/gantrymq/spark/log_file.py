@@ -39,7 +39,7 @@ _BLOCK_BYTES = 64 << 10  # bytes; an object store returns this as quickly as les
 _BLOCKS_KEPT = 256
 _SECTOR_BYTES = 4096  # the unit in which the kernel fails to read
 _LENGTH_BYTES = 4
-_MOST_RECORD_BYTES = 64 << 20
+_MAX_RECORD_BYTES = 64 << 20
 
 
 class NotThereError(StoreError):
@@ -178,7 +178,7 @@ def message_at(log: Location, file_size: int, phy_offset: int) -> StoredMessage 
         head = bytearray(_LENGTH_BYTES)
         file.read_into(memoryview(head), phy_offset - base)
         size = int.from_bytes(head, "big")
-        if not _LENGTH_BYTES < size <= min(room, _MOST_RECORD_BYTES):
+        if not _LENGTH_BYTES < size <= min(room, _MAX_RECORD_BYTES):
             return None
         record = bytearray(size)
         file.read_into(memoryview(record), phy_offset - base)

@@ -25,7 +25,7 @@ from gantrymq.fs.api import FileSystem
 from gantrymq.fs.replaced_file import ReplacedFile, Value
 from gantrymq.model import fastjson
 from gantrymq.model.java import INT_MAX, LONG_MAX
-from gantrymq.model.message_queue import MOST_QUEUES
+from gantrymq.model.message_queue import MAX_QUEUES
 
 _ALL_PERMISSIONS = 15
 
@@ -128,8 +128,8 @@ _OFFSETS = _fields(
 _TOPIC = _fields(
     "topicName",
     topicName=_TEXT,
-    readQueueNums=_number(0, MOST_QUEUES),
-    writeQueueNums=_number(0, MOST_QUEUES),
+    readQueueNums=_number(0, MAX_QUEUES),
+    writeQueueNums=_number(0, MAX_QUEUES),
     perm=_number(0, _ALL_PERMISSIONS),
     topicSysFlag=_number(0, INT_MAX),
     order=_FLAG,
@@ -139,7 +139,7 @@ _GROUP = _fields(
     "groupName",
     groupName=_TEXT,
     consumeEnable=_FLAG,
-    retryQueueNums=_number(0, MOST_QUEUES),
+    retryQueueNums=_number(0, MAX_QUEUES),
     retryMaxTimes=_number(-1, INT_MAX),
     brokerId=_number(0),
     whichBrokerWhenConsumeSlowly=_number(0),

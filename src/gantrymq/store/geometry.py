@@ -37,7 +37,7 @@ _SAMPLED_QUEUE_FILES = 16
 _BESIDE_NO_STORE = {LOCK, "lost+found"}
 # What an operator, a mounted disk or a name server may have created before the store.
 _BESIDE_NEW_STORE = {*_BESIDE_NO_STORE, CONFIG, "namesrv", "broker.conf"}
-LEAST_LOG_FILE_BYTES = 1024  # the minimum of mappedFileSizeCommitLog
+MIN_LOG_FILE_BYTES = 1024  # the minimum of mappedFileSizeCommitLog
 LOG_SIZE_KEY, QUEUE_SIZE_KEY = "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue"
 
 
@@ -84,7 +84,7 @@ def log_file_size(fs: FileSystem, paths: StorePaths, config: MessageStoreConfig,
     the minimum size are ignored.
     """
     files = offset_files(fs, paths.commit_logs)
-    sizes = [file.size_bytes for file in files if file.size_bytes >= LEAST_LOG_FILE_BYTES]
+    sizes = [file.size_bytes for file in files if file.size_bytes >= MIN_LOG_FILE_BYTES]
     size = settled_size(LOG_SIZE_KEY, config.mapped_file_size_commit_log, sizes, given)
     step = math.gcd(*(file.offset for file in files))
     return step if LOG_SIZE_KEY not in given and step > max(sizes, default=0) > 0 and step % size else size

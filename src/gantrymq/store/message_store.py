@@ -68,7 +68,7 @@ from gantrymq.store.writing import WritingStore
 
 _LOGGER = logging.getLogger(__name__)
 _FAILURES_KEPT = 63
-_MOST_SET_BACK_MS = 60_000
+_MAX_SET_BACK_MS = 60_000
 _CATCH_UP_S = 5.0
 _CATCH_UP_STEP_S = 0.001
 _SYNCING_SERVICES = (
@@ -342,7 +342,7 @@ class MessageStore(WritingStore):
         """
         message = self._log.read(self._queues.last_phy_offset)
         last_ms = message.store_timestamp_ms if message is not None else 0
-        return last_ms if last_ms - self._clock.now_ms() <= _MOST_SET_BACK_MS else 0
+        return last_ms if last_ms - self._clock.now_ms() <= _MAX_SET_BACK_MS else 0
 
     def _housekeepers(self) -> list[ServiceRunner]:
         log, config = self._log, self.config

@@ -15,7 +15,7 @@ from gantrymq.store.log.log_scanner import LogScanner
 from gantrymq.store.log.record_batch import RecordScan, check_code
 from gantrymq.store.queue.queue_dispatch import QueueDispatcher
 
-_LEAST_REST_MS, _MOST_REST_MS = 1.0, 5.0  # RocketMQ sleeps 1 ms
+_MIN_REST_MS, _MAX_REST_MS = 1.0, 5.0  # RocketMQ sleeps 1 ms
 _REST_A_RECORD_MS = 0.5
 
 
@@ -60,7 +60,7 @@ class ReputMessageService:
         A step costs as much as fifty records, and competes with putting threads for the GIL.
         """
         found, self._found = self._found, 0
-        return min(max(_REST_A_RECORD_MS * found, _LEAST_REST_MS), _MOST_REST_MS)
+        return min(max(_REST_A_RECORD_MS * found, _MIN_REST_MS), _MAX_REST_MS)
 
     def step(self, now_ms: int) -> bool:
         """Dispatch one batch. Returns True if more records wait."""

@@ -121,7 +121,7 @@ class LogBatch:
         return replace(self, columns=columns, count=len(rows), queues=self.queues[rows])
 
 
-_MOST_BYTES = 0x7FFFFFFF  # limit of Arrow's 32-bit offsets and of a JVM's arrays
+_MAX_BYTES = 0x7FFFFFFF  # limit of Arrow's 32-bit offsets and of a JVM's arrays
 _PART_BYTES = 64 << 20  # bytes of decompressed bodies in a part
 
 Refuse = Callable[[CorruptRecordError], None]
@@ -198,7 +198,7 @@ def _offset(batch: LogBatch, row: int) -> int:
 
 def _decompressed(batch: LogBatch, row: int, limit: int) -> bytes:
     at, length = int(batch.row(codes.BODY_AT)[row]), int(batch.row(codes.BODY_LENGTH)[row])
-    room = _MOST_BYTES - len(batch.buffer)  # the rest is for uncompressed bodies of the part
+    room = _MAX_BYTES - len(batch.buffer)  # the rest is for uncompressed bodies of the part
     try:
         body = batch.buffer[at : at + length].tobytes()
         return decompress_body(body, int(batch.row(codes.SYS_FLAG)[row]), min(limit, room))
@@ -236,7 +236,7 @@ MESSAGE_SCHEMA = pa.schema(
 
 _US_A_MS = 1000
 _MAX_MS = (1 << 63) // _US_A_MS - 1
-_MOST_REPAIRED = 3  # one malformed byte becomes three bytes of U+FFFD
+_MAX_REPAIRED = 3  # one malformed byte becomes three bytes of U+FFFD
 _MAX_ASCII = 0x7F
 _MESSAGE_ID_TEXT = 56
 _NAMES = {name: read_only(name.encode()) for name in (PROPERTY_TAGS, PROPERTY_KEYS)}
@@ -324,7 +324,7 @@ class ArrowBatches:
     def _properties(self, batch: LogBatch, kind: pa.MapType) -> pa.Array:
         total = int(batch.row(codes.PROPERTIES_LENGTH).sum())
         rows, entries = offset_buffer(batch.count), total // 4 + batch.count
-        for growth in (1, _MOST_REPAIRED):
+        for growth in (1, _MAX_REPAIRED):
             names, items = byte_buffer(total * growth), byte_buffer(total * growth)
             name_offsets, item_offsets = offset_buffer(entries), offset_buffer(entries)
             _, code, used = properties_map(
@@ -356,7 +356,7 @@ def _text(batch: LogBatch, at: Int64s, length: Int64s, valid: pa.Buffer | None =
     values = byte_buffer(total)
     gather(batch.buffer, at, length, 0, batch.count, values.array, offsets.array)
     if total and values.array.max() > _MAX_ASCII:  # only non-ASCII text can be malformed
-        values = byte_buffer(total * _MOST_REPAIRED)
+        values = byte_buffer(total * _MAX_REPAIRED)
         gather_text(batch.buffer, at, length, 0, batch.count, values.array, offsets.array)
     return _strings(batch.count, offsets, values, valid)
 
@@ -381,7 +381,7 @@ def keys_column(batch: LogBatch, kind: pa.ListType | None = None) -> pa.Array:
     total, rows = int(np.maximum(length, 0).sum()), offset_buffer(batch.count)
     most_keys = total // 2 + batch.count
     offsets = offset_buffer(most_keys)
-    for growth in (1, _MOST_REPAIRED):
+    for growth in (1, _MAX_REPAIRED):
         values = byte_buffer(total * growth)
         _, code, used = split_keys(batch.buffer, at, length, 0, batch.count, rows.array, values.array, offsets.array)
         if code == codes.STOP_DONE:

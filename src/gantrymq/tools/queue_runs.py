@@ -60,7 +60,7 @@ class Coverage:
 Bools = NDArray[np.bool_]
 QueueName = tuple[str, int]
 PlaceOf = Callable[[int], int]
-_MOST_IN_A_HOLE = 16  # the most runs that are moved into a hole: more are another order, not flipped bits
+_MAX_IN_A_HOLE = 16  # the most runs that are moved into a hole: more are another order, not flipped bits
 _WILD_STEP = 4096
 _OFFSET_BITS = 40
 
@@ -282,7 +282,7 @@ def _true_firsts(runs: Sequence[QueueRun], place_of: PlaceOf) -> list[int]:
         expected = firsts[at - 1] + runs[at - 1].length
         if runs[at].begin == expected or firsts[at] != runs[at].begin:
             continue
-        if runs[at].length <= _MOST_IN_A_HOLE and place_of(expected) == runs[at].phy_offset:
+        if runs[at].length <= _MAX_IN_A_HOLE and place_of(expected) == runs[at].phy_offset:
             firsts[at] = expected
             continue
         behind = _filled_up_to(runs, at, expected)
@@ -306,9 +306,9 @@ def _of_only(run: QueueRun, place_of: PlaceOf) -> int:
 
 def _filled_up_to(runs: Sequence[QueueRun], at: int, expected: int) -> int | None:
     """The number of the run before which the runs from ``at`` on exactly fill the hole, or None."""
-    for behind in range(at + 1, min(at + 1 + _MOST_IN_A_HOLE, len(runs))):
+    for behind in range(at + 1, min(at + 1 + _MAX_IN_A_HOLE, len(runs))):
         expected += runs[behind - 1].length
-        if runs[behind - 1].length > _MOST_IN_A_HOLE:
+        if runs[behind - 1].length > _MAX_IN_A_HOLE:
             return None
         if runs[behind].begin == expected:
             return behind

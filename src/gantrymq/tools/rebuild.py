@@ -66,7 +66,7 @@ from gantrymq.tools.repair.result_directory import most_unit_bytes, require_room
 
 STEP = "Rebuilding"
 _NO_ROOM = "make room there, or let `gantrymq store salvage` make a store on another disk"
-_MOST_ROUNDS = 4
+_MAX_ROUNDS = 4
 ANOTHER_OFFSET = "another queue offset"
 
 
@@ -313,7 +313,7 @@ class _Rebuild:
         order = replace(order, filed_as=self._queues.filed_as)
         fs = filed(self._fs, self._queues.filed_as)
         refiling = Refiling(fs, self._old, order.config, order.files)
-        for rounds_left in reversed(range(_MOST_ROUNDS)):
+        for rounds_left in reversed(range(_MAX_ROUNDS)):
             built = self._build(self._fs, replace(order, left_out=refiling.left_out), self._progress)
             if order.queues:
                 built.queue_units += refiling.put_back(built.roots, built.found.end_offset)

@@ -17,7 +17,7 @@ from gantrymq.tools.check.findings import Finding, Kind, Level
 from gantrymq.tools.outlook import Outlook
 from gantrymq.tools.verify import VerifySummary
 
-MOST_GROUPS = 200
+MAX_GROUPS = 200
 SHOWN = 3  # findings of a group
 _WORTH_A_RATE_BYTES = 64 << 20  # below, loading the kernels dominates
 
@@ -36,7 +36,7 @@ class FindingGroup:
 class FindingGroups:
     """Findings by level, kind and file, in the order in which the groups were found.
 
-    At most ``MOST_GROUPS`` are kept; ``more`` counts the findings of other groups. ``damaged`` has kind and file of
+    At most ``MAX_GROUPS`` are kept; ``more`` counts the findings of other groups. ``damaged`` has kind and file of
     each finding that is damage.
     """
 
@@ -52,7 +52,7 @@ class FindingGroups:
             self.damaged.add((finding.kind, finding.path))
         group = self._groups.get(key)
         if group is None:
-            if len(self._groups) == MOST_GROUPS:
+            if len(self._groups) == MAX_GROUPS:
                 self.more += 1
                 return
             group = self._groups[key] = FindingGroup(*key)

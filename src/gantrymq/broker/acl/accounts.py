@@ -164,7 +164,7 @@ def _number(text: str, written: _Version) -> int:
 
 PUB, SUB = 4, 8  # Permission.PUB, Permission.SUB
 _PERMISSIONS = {"DENY": 0, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
-_LEAST_KEY, _LEAST_SECRET = 6, 6  # AclConstants' minimal lengths
+_MIN_KEY, _MIN_SECRET = 6, 6  # AclConstants' minimal lengths
 
 
 @dataclass(frozen=True)
@@ -238,8 +238,8 @@ def _account(value: Any, path: str, mixed_topics: frozenset[str]) -> Account:
     if not isinstance(value, dict):
         raise ConfigError(path, value, "an account with accessKey and secretKey")
     key, secret = str(value.get("accessKey") or ""), str(value.get("secretKey") or "")
-    if len(key) <= _LEAST_KEY or len(secret) <= _LEAST_SECRET:
-        raise ConfigError("accessKey", key, f"more than {_LEAST_KEY} characters, in the key and in its secret")
+    if len(key) <= _MIN_KEY or len(secret) <= _MIN_SECRET:
+        raise ConfigError("accessKey", key, f"more than {_MIN_KEY} characters, in the key and in its secret")
     white = str(value.get("whiteRemoteAddress") or "")
     return Account(
         access_key=key,

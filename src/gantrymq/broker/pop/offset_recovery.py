@@ -4,7 +4,7 @@ Offsets are saved every flushConsumerOffsetInterval (5 s). Messages that were po
 again at once, and their checkpoints would make them visible a second time later. The checkpoints in the log show how
 far the pops of a queue had come, so the offsets follow them. (RocketMQ delivers these messages early.)
 
-Only the last ``_MOST_RECORDS`` timer messages are read. An offset follows checkpoints only up to the first gap. A
+Only the last ``_MAX_RECORDS`` timer messages are read. An offset follows checkpoints only up to the first gap. A
 filter may have skipped the messages of a gap, but their checkpoint may also have been only in memory. Pops go forward:
 a checkpoint that begins before the end of the last one follows a reset of the offset, and earlier checkpoints do not
 count. A checkpoint of a single message is that of a changed invisible time.
@@ -21,7 +21,7 @@ from gantrymq.format.pop_checkpoint import CHECKPOINT_TAG, decode_pop_checkpoint
 from gantrymq.model.message import PROPERTY_REAL_TOPIC, TIMER_TOPIC
 from gantrymq.store.message_store import MessageStore
 
-_MOST_RECORDS = 4_096
+_MAX_RECORDS = 4_096
 _RECORDS_A_READ = 256
 
 
@@ -38,7 +38,7 @@ def recover_offsets(store: MessageStore, offsets: ConsumerOffsetManager, revive_
     Called once, before the broker serves requests.
     """
     end = store.max_offset_in_queue(TIMER_TOPIC, 0)
-    begin = max(end - _MOST_RECORDS, store.min_offset_in_queue(TIMER_TOPIC, 0))
+    begin = max(end - _MAX_RECORDS, store.min_offset_in_queue(TIMER_TOPIC, 0))
     moved = 0
     for queue, runs in _runs(store, begin, end, revive_topic).items():
         topic, group, queue_id = queue

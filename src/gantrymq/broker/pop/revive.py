@@ -14,7 +14,7 @@ every reviveInterval, and when a checkpoint can be decided.
 - A checkpoint that a client sent to the revive topic may have a revive time in a thousand years. It is decided as if
   the timers had delivered it, so that it does not hold up the others.
 - A record that cannot be read is skipped with a warning. (RocketMQ stops at it for ever.)
-- The service reads 32 records in a slice of the event loop, and keeps ``_MOST_POINTS`` checkpoints of a queue. Above
+- The service reads 32 records in a slice of the event loop, and keeps ``_MAX_POINTS`` checkpoints of a queue. Above
   that, checkpoints are decided without the acknowledgements that were not read: their messages are delivered twice.
 
 Thread rule: the event loop's thread.
@@ -44,7 +44,7 @@ from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import DiskError, RemotingError
 from gantrymq.format.pop_checkpoint import (
     AHEAD_MS,
-    MOST_MESSAGES,
+    MAX_MESSAGES,
     PopCheckpoint,
     PopKey,
     decode_pop_record,
@@ -60,9 +60,9 @@ from gantrymq.store.message_store import MessageStore
 TICK_MS = 200  # the interval between two looks at the clock
 _GRACE_MS = AHEAD_MS + 1_000  # after the revive time, for acknowledgements that arrive late, as in RocketMQ
 _RECORDS_A_READ = 32
-_MOST_POINTS = 20_000  # of a revive queue
-_MOST_EARLY = 10_000
-_MOST_FAILED_READS = 50
+_MAX_POINTS = 20_000  # of a revive queue
+_MAX_EARLY = 10_000
+_MAX_FAILED_READS = 50
 _POINTS_AT_ONCE = 32  # checkpoints whose messages are put at the same time
 # The delay in seconds of a new checkpoint for a message that could not be revived (ckRewriteIntervalsInSeconds).
 _RETRY_DELAYS_S = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
@@ -206,7 +206,7 @@ class PopReviveService:
         """Read the new records of a queue, then decide the checkpoints that are due."""
         topic, queue_id = self._revive.topic, queue.queue_id
         end = self._store.max_offset_in_queue(topic, queue_id)
-        while queue.next < end and len(queue.points) < _MOST_POINTS:
+        while queue.next < end and len(queue.points) < _MAX_POINTS:
             found = self._read(queue)
             for record in found.messages:
                 self._take(queue, record)
@@ -217,12 +217,12 @@ class PopReviveService:
         now_ms, until_ms = self._clock.now_ms(), queue.delivered_ms - _GRACE_MS
         if queue.next >= end:
             until_ms = max(complete_until_ms, until_ms)
-        elif len(queue.points) >= _MOST_POINTS:
+        elif len(queue.points) >= _MAX_POINTS:
             until_ms = now_ms
         await self._decide(queue, min(until_ms, now_ms - _GRACE_MS))
 
     def _read(self, queue: _ReviveQueue) -> GetMessageResult:
-        """The next records of a queue. A record that the disk cannot read is skipped after ``_MOST_FAILED_READS`` runs.
+        """The next records of a queue. A record that the disk cannot read is skipped after ``_MAX_FAILED_READS`` runs.
         Until then the result is empty, and the other queues continue.
         """
         topic, queue_id, offset = self._revive.topic, queue.queue_id, queue.next
@@ -237,7 +237,7 @@ class PopReviveService:
                 self._meter.got(names.REVIVE_GROUP, topic, len(found.messages), size_bytes)
                 return found
         queue.failed_reads += 1
-        is_given_up = queue.failed_reads >= _MOST_FAILED_READS
+        is_given_up = queue.failed_reads >= _MAX_FAILED_READS
         self._log.warning(
             "a record of the revive topic cannot be read from the disk", queue=queue_id, offset=offset, reason=reason,
             given_up=is_given_up,
@@ -281,10 +281,10 @@ class PopReviveService:
     def _acknowledge(queue: _ReviveQueue, key: PopKey, offsets: tuple[int, ...]) -> None:
         known = queue.points.get(key)
         if known is None:
-            if len(queue.early) >= _MOST_EARLY:
+            if len(queue.early) >= _MAX_EARLY:
                 del queue.early[next(iter(queue.early))]
             early = queue.early.setdefault(key, set())
-            early.update(offsets[: MOST_MESSAGES - len(early)])
+            early.update(offsets[: MAX_MESSAGES - len(early)])
             return
         for offset in offsets:
             known.acknowledge(offset)

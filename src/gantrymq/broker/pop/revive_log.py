@@ -24,7 +24,7 @@ from gantrymq.broker.pop.records import ack_message, checkpoint_message
 from gantrymq.broker.tables.topics import TopicConfigManager
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
-from gantrymq.format.pop_checkpoint import MOST_MESSAGES, PopAck, PopCheckpoint, PopKey
+from gantrymq.format.pop_checkpoint import MAX_MESSAGES, PopAck, PopCheckpoint, PopKey
 from gantrymq.model.host import Host
 from gantrymq.model.message import Message
 from gantrymq.model.status import PutMessageStatus
@@ -102,7 +102,7 @@ class ReviveLog:
         acks.offsets += ack.offsets
         acks.is_batch |= ack.is_batch
         acks.stored.append(stored)
-        if len(acks.offsets) >= MOST_MESSAGES:
+        if len(acks.offsets) >= MAX_MESSAGES:
             self._put_record(record, self._acks.pop(record))
 
     def put_acks(self) -> None:

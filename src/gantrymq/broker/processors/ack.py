@@ -24,7 +24,7 @@ from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
 from gantrymq.errors import ReceiptHandleError, RemotingCommandError
-from gantrymq.format.pop_checkpoint import MOST_MESSAGES, PopAck, PopCheckpoint, PopKey
+from gantrymq.format.pop_checkpoint import MAX_MESSAGES, PopAck, PopCheckpoint, PopKey
 from gantrymq.model.java import LONG_MAX
 from gantrymq.model.receipt_handle import ReceiptHandle, real_topic
 from gantrymq.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody
@@ -40,9 +40,9 @@ from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.turns import in_slices
 from gantrymq.store.message_store import MessageStore
 
-_MOST_BITS = 65_536  # in one entry of a batch; a pop with a filter reads a few hundred messages
-_MOST_OFFSETS = 2 * MOST_MESSAGES  # in one entry of a batch; two pops in one millisecond may have the same key
-_MOST_AHEAD_MS = 1_000
+_MAX_BITS = 65_536  # in one entry of a batch; a pop with a filter reads a few hundred messages
+_MAX_OFFSETS = 2 * MAX_MESSAGES  # in one entry of a batch; two pops in one millisecond may have the same key
+_MAX_AHEAD_MS = 1_000
 
 # Called with None, or with the reason why an acknowledgement is not stored.
 Acked = Callable[[str | None], None]
@@ -114,7 +114,7 @@ class AckMessageProcessor:
         now_ms = self._clock.now_ms()
         if handle.is_order:
             return self._change_in_order(request, asked, handle, now_ms)
-        if 0 <= handle.pop_time_ms - now_ms < _MOST_AHEAD_MS:
+        if 0 <= handle.pop_time_ms - now_ms < _MAX_AHEAD_MS:
             # In the millisecond of the pop the new checkpoint would have the same key as the old one.
             now_ms = handle.pop_time_ms + 1
         point = PopCheckpoint(
@@ -167,12 +167,12 @@ class AckMessageProcessor:
         require_revive_queue(one.revive_queue_id, self._revive.queues)
         low, high = self._bounds(topic, one.queue_id)
         offsets = [
-            offset for bit in one.bits(_MOST_BITS) if low <= (offset := one.start_offset + bit) <= high and high > 0
+            offset for bit in one.bits(_MAX_BITS) if low <= (offset := one.start_offset + bit) <= high and high > 0
         ]
         if not offsets:
             return False
-        if len(offsets) > _MOST_OFFSETS:  # in the log an offset is thirty times as long as its bit
-            remark = f"an acknowledgement of {len(offsets)} messages, more than the {_MOST_OFFSETS} of a pop"
+        if len(offsets) > _MAX_OFFSETS:  # in the log an offset is thirty times as long as its bit
+            remark = f"an acknowledgement of {len(offsets)} messages, more than the {_MAX_OFFSETS} of a pop"
             raise PopRefusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         if min(one.start_offset, one.pop_time, one.invisible_time) < 0 or one.pop_time + one.invisible_time > LONG_MAX:
             raise PopRefusal(ResponseCode.MESSAGE_ILLEGAL, "an acknowledgement with a negative offset or time")

@@ -47,7 +47,7 @@ from gantrymq.broker.tables.offsets import ConsumerOffsetManager
 from gantrymq.broker.tables.topics import TopicConfigManager, queue_ids
 from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import LiveConfig
-from gantrymq.format.pop_checkpoint import MOST_MESSAGES, PopCheckpoint, PopKey
+from gantrymq.format.pop_checkpoint import MAX_MESSAGES, PopCheckpoint, PopKey
 from gantrymq.model.receipt_handle import (
     ORDER_REVIVE_QUEUE,
     ReceiptHandle,
@@ -222,8 +222,8 @@ class PopMessageProcessor:
         if asked.max_msg_nums < 0:
             remark = f"the broker[{broker_ip1}] pop message's num is negative: {asked.max_msg_nums}"
             raise PopRefusal(ResponseCode.INVALID_PARAMETER, remark)
-        if asked.max_msg_nums > MOST_MESSAGES:
-            remark = f"the broker[{broker_ip1}] pop message's num is greater than {MOST_MESSAGES}"
+        if asked.max_msg_nums > MAX_MESSAGES:
+            remark = f"the broker[{broker_ip1}] pop message's num is greater than {MAX_MESSAGES}"
             raise PopRefusal(ResponseCode.INVALID_PARAMETER, remark)
         if not self._revive.has_timers:
             remark = f"the broker[{broker_ip1}] pop message is forbidden because timerWheelEnable is false"

@@ -29,9 +29,9 @@ from gantrymq.remoting.transport.turns import in_slices
 from gantrymq.store.message_store import MessageStore
 
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
-_MOST_UNITS = 10_000
+_MAX_UNITS = 10_000
 _MANY_UNITS = 1 << 30
-_MOST_ANSWER_BYTES = 8 << 20
+_MAX_ANSWER_BYTES = 8 << 20
 
 
 class QueryMessageProcessor:
@@ -107,7 +107,7 @@ class QueryMessageProcessor:
                 body.filter_data = "null"  # the data of an expression, which tags do not have
         if not 0 <= asked.index < high:
             return request.response(ResponseCode.SUCCESS, f"Index {asked.index} of {queue_id}@{topic} is not exist!")
-        end = min(asked.index + min(asked.count, _MOST_UNITS), high)
+        end = min(asked.index + min(asked.count, _MAX_UNITS), high)
         async with self._long.turn(channel, end - asked.index):
             body.queue_data = [
                 ConsumeQueueData(physic_offset=unit[0], physic_size=unit[1], tags_code=unit[2])
@@ -124,7 +124,7 @@ class QueryMessageProcessor:
             if record is None:
                 continue
             size_bytes += len(record)
-            if pieces and size_bytes > _MOST_ANSWER_BYTES:
+            if pieces and size_bytes > _MAX_ANSWER_BYTES:
                 break
             pieces.append(record)
         return pieces

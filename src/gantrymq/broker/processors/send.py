@@ -71,7 +71,7 @@ from gantrymq.store.timer.timed_message import is_timer_message, set_timer
 from gantrymq.store.timer.timer_service import TimerMessageService
 
 _DLQ_QUEUES = 1
-_MOST_SINGLE_MESSAGES = 2_000  # limit for a batch whose records no kernel can write: 15 microseconds each
+_MAX_SINGLE_MESSAGES = 2_000  # limit for a batch whose records no kernel can write: 15 microseconds each
 _WARNING_INTERVAL_MS = 60_000
 _V3_4_9 = 121  # MQVersion.V3_4_9: from this version on a request has maxReconsumeTimes
 
@@ -437,10 +437,10 @@ class SendMessageProcessor:
             raise Refusal(ResponseCode.MESSAGE_ILLEGAL, self._illegal())
         if stays and self._is_plain(header):
             return batch
-        if count > _MOST_SINGLE_MESSAGES:
+        if count > _MAX_SINGLE_MESSAGES:
             raise Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"a batch of {count} messages, each of which has to be looked at, is more than {_MOST_SINGLE_MESSAGES}",
+                f"a batch of {count} messages, each of which has to be looked at, is more than {_MAX_SINGLE_MESSAGES}",
             )
         return batch.unpacked()
 

@@ -37,7 +37,7 @@ from gantrymq.remoting.headers.send import SendMessageRequestHeaderV2
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.store.put_result import PutMessageResult
 
-_MOST_QUEUES = 64
+_MAX_QUEUES = 64
 _SHARE_OF_A_FILE = 256  # a run is written in one piece, so it may leave up to 1/256 of a file empty
 _NUMBERS_BYTES = 96  # the size of an answer without its template and UNIQ_KEY: its head and numbers
 
@@ -95,7 +95,7 @@ class SendRunProcessor:
             and not run.topic.startswith(names.RETRY_PREFIX)
             and run.longest_body_bytes <= store.max_message_size_bytes
             and run.longest_properties_bytes + len(marks) <= MAX_PROPERTIES_LENGTH
-            and run.largest_queue_id < _MOST_QUEUES
+            and run.largest_queue_id < _MAX_QUEUES
             and (run.end - run.begin) * _SHARE_OF_A_FILE <= store.mapped_file_size_commit_log
             and not store.enabled_append_prop_crc
         )

@@ -19,7 +19,7 @@ from gantrymq.store.log.log_scanner import LogScanner
 from gantrymq.store.log.record_batch import RecordScan
 from gantrymq.store.message_store import MessageStore
 
-_MOST_WALKS = 16
+_MAX_WALKS = 16
 
 
 class StoredRecords:
@@ -66,8 +66,8 @@ class StoredRecords:
         message = self.queued(phy_offset)
         if message is not None or self._store.message_at(phy_offset) is None:
             return message
-        if self._walks == _MOST_WALKS:
-            raise RemotingError(f"{_MOST_WALKS} other messages are being looked for in the log: try again")
+        if self._walks == _MAX_WALKS:
+            raise RemotingError(f"{_MAX_WALKS} other messages are being looked for in the log: try again")
         self._walks += 1
         try:
             async with self._one_walk:

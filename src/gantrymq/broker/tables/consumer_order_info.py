@@ -31,7 +31,7 @@ from gantrymq.remoting.body import Body
 from gantrymq.remoting.header import Int, Long
 
 ILLEGAL, NOTHING_TO_COMMIT = -1, -2  # of commit_and_next
-MOST_OFFSETS = 64  # of a pop: the acknowledged ones are bits of a Java long
+MAX_OFFSETS = 64  # of a pop: the acknowledged ones are bits of a Java long
 UNUSED_MS = 24 * 3600 * 1000
 
 _SEPARATOR = "@"
@@ -59,8 +59,8 @@ class OrderInfo(Body, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raises ValueError (in a decoder: ValidationError) for more offsets than ``committed`` has bits."""
-        if len(self.offsets or ()) > MOST_OFFSETS:
-            raise ValueError(f"an ordered pop of {len(self.offsets or ())} messages, more than {MOST_OFFSETS}")
+        if len(self.offsets or ()) > MAX_OFFSETS:
+            raise ValueError(f"an ordered pop of {len(self.offsets or ())} messages, more than {MAX_OFFSETS}")
 
     def queue_offsets(self) -> list[int]:
         """The queue offsets of the messages."""
@@ -72,7 +72,7 @@ class OrderInfo(Body, kw_only=True):
     def commit(self, at: int) -> None:
         """Mark message ``at`` as acknowledged."""
         bits = self.committed | 1 << at
-        self.committed = bits - (1 << MOST_OFFSETS) if bits >= 1 << (MOST_OFFSETS - 1) else bits  # a Java long
+        self.committed = bits - (1 << MAX_OFFSETS) if bits >= 1 << (MAX_OFFSETS - 1) else bits  # a Java long
 
     def next_offset(self) -> int:
         """The offset of the first message that is not acknowledged. The group commits it."""
@@ -126,7 +126,7 @@ class ConsumerOrderInfo:
     ) -> list[str]:  # fmt: skip
         """Record the messages that a pop delivers. Returns the entries of its orderCountInfo.
 
-        ``offsets`` are queue offsets, 1 to MOST_OFFSETS. Raises RemotingError for a long attempt id.
+        ``offsets`` are queue offsets, 1 to MAX_OFFSETS. Raises RemotingError for a long attempt id.
         """
         require_short("attempt id", attempt_id)
         first = offsets[0]

@@ -22,7 +22,7 @@ from gantrymq.remoting.bodies.client import SetMessageRequestModeRequestBody
 from gantrymq.remoting.body import Body
 
 PULL, POP = "PULL", "POP"
-MOST_MODES = 100_000
+MAX_MODES = 100_000
 
 _Table = dict[str, dict[str, SetMessageRequestModeRequestBody]]
 
@@ -49,10 +49,10 @@ class MessageRequestModeManager:
         return self._table.get(topic, {}).get(group)
 
     def set(self, given: SetMessageRequestModeRequestBody) -> None:
-        """Set a mode. Raises RemotingError if MOST_MODES pairs of group and topic have one."""
+        """Set a mode. Raises RemotingError if MAX_MODES pairs of group and topic have one."""
         is_new = self.get(given.topic, given.consumer_group) is None
-        if is_new and self._count >= MOST_MODES:
-            raise RemotingError(f"message request modes are set for {MOST_MODES} pairs of topic and group, and no more")
+        if is_new and self._count >= MAX_MODES:
+            raise RemotingError(f"message request modes are set for {MAX_MODES} pairs of topic and group, and no more")
         self._table.setdefault(given.topic, {})[given.consumer_group] = given
         self._count += is_new
         self.edits += 1

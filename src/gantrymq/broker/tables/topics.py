@@ -20,7 +20,7 @@ from gantrymq.clock import Clock
 from gantrymq.config.broker_settings import PERM_INHERIT, PERM_READ, PERM_WRITE, LiveConfig
 from gantrymq.errors import RemotingError
 from gantrymq.model.message import TIMER_TOPIC
-from gantrymq.model.message_queue import MOST_QUEUES
+from gantrymq.model.message_queue import MAX_QUEUES
 from gantrymq.remoting.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 
 _READ_WRITE = PERM_READ | PERM_WRITE
@@ -45,9 +45,9 @@ def describe(topic: TopicConfig) -> str:
 
 def wrong_queues(topic: str, count: int) -> str | None:
     """Why a topic cannot have ``count`` queues; None if it can."""
-    if count <= MOST_QUEUES:
+    if count <= MAX_QUEUES:
         return None
-    return f"The topic[{topic}] has {count} queues, more than {MOST_QUEUES} that a topic can have."
+    return f"The topic[{topic}] has {count} queues, more than {MAX_QUEUES} that a topic can have."
 
 
 def being_deleted(topic: str) -> str:
@@ -262,5 +262,5 @@ class TopicConfigManager:
 
 
 def _topic(name: str, queue_nums: int, perm: int = _READ_WRITE) -> TopicConfig:
-    queues = min(queue_nums, MOST_QUEUES)
+    queues = min(queue_nums, MAX_QUEUES)
     return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)

@@ -59,9 +59,9 @@ from gantrymq.store.message_store import MessageStore
 TICK_MS = 200  # half messages between two looks at the clock
 _WINDOW = 1 << 20  # half messages that one check reads
 _OPS_A_READ = 32
-_MOST_OPS_NOTED = 1 << 16  # op messages by which one check advances the offset of the op queue
+_MAX_OPS_NOTED = 1 << 16  # op messages by which one check advances the offset of the op queue
 _DECIDED_A_SLICE = 8_192
-_MOST_PASSED = 10_000  # half messages after an immune one that is not put back
+_MAX_PASSED = 10_000  # half messages after an immune one that is not put back
 _HOUR_MS = 3_600_000
 
 
@@ -86,11 +86,11 @@ class _Ops:
         for offset in decided_offsets(op.tags, op.body):
             last = max(last, offset)
             if offset < self.begin:
-                if len(self.earlier) < _MOST_OPS_NOTED:
+                if len(self.earlier) < _MAX_OPS_NOTED:
                     self.earlier.add(offset)
             elif offset - self.begin < len(self.decided):
                 self.decided[offset - self.begin] = 1
-        if len(self.read) < _MOST_OPS_NOTED:
+        if len(self.read) < _MAX_OPS_NOTED:
             self.read.append((op.queue_offset + 1, last))
 
     def names(self, offset: int) -> bool:
@@ -294,7 +294,7 @@ class TransactionalMessageCheckService:
         As long as few messages follow it, it stays in its place and the next check begins there. Later it is put back.
         (RocketMQ puts it back in every check.)
         """
-        if walk.end - half.queue_offset <= _MOST_PASSED:
+        if walk.end - half.queue_offset <= _MAX_PASSED:
             walk.waits_from = min(walk.waits_from, half.queue_offset)
             return True
         immune = immune_message(half)

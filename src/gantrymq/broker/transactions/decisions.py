@@ -15,9 +15,9 @@ from typing import NamedTuple
 from gantrymq.broker.transactions.op_batches import OpBatches
 from gantrymq.broker.transactions.open_halves import OpenHalf
 
-MOST_FRESH = 20_000  # stored half messages to remember until their queue has them
-MOST_KEPT_BYTES = 16 << 20
-MOST_PUT_BACK = 100_000  # half messages that were put back to remember; the oldest are forgotten first
+MAX_FRESH = 20_000  # stored half messages to remember until their queue has them
+MAX_KEPT_BYTES = 16 << 20
+MAX_PUT_BACK = 100_000  # half messages that were put back to remember; the oldest are forgotten first
 
 HalfOffset = tuple[int, int]  # queue id, queue offset
 
@@ -48,15 +48,15 @@ class Decisions:
 
     def stored(self, phy_offset: int) -> None:
         """Note that a half message was just stored: its decision need not wait for the dispatch to its queue."""
-        while len(self._fresh) >= MOST_FRESH:
+        while len(self._fresh) >= MAX_FRESH:
             del self._fresh[next(iter(self._fresh))]
         self._fresh[phy_offset] = None
 
     def keep(self, phy_offset: int, half: OpenHalf, size_bytes: int) -> None:
-        """Keep what a decision needs of a half message that was just stored, in up to MOST_KEPT_BYTES of memory."""
+        """Keep what a decision needs of a half message that was just stored, in up to MAX_KEPT_BYTES of memory."""
         self._kept[phy_offset] = half, size_bytes
         self._kept_bytes += size_bytes
-        while self._kept_bytes > MOST_KEPT_BYTES:
+        while self._kept_bytes > MAX_KEPT_BYTES:
             self.take_kept(next(iter(self._kept)))
 
     def take_kept(self, phy_offset: int) -> OpenHalf | None:
@@ -112,7 +112,7 @@ class Decisions:
         if was_decided:
             self._ops.add(queue_id, newer)
             return False
-        while len(self._newer) >= MOST_PUT_BACK:
+        while len(self._newer) >= MAX_PUT_BACK:
             del self._newer[next(iter(self._newer))]
         self._newer[queue_id, offset] = self._newer[queue_id, newer] = (queue_id, newer)
         return not self.is_under_way(queue_id, offset)

@@ -29,7 +29,7 @@ from gantrymq.store.log.appendable import AppendableMessage
 from gantrymq.store.put_result import PutMessageResult
 
 _LONGEST = 20  # bytes of an offset and its comma
-MOST_WAITING = 20_000  # decisions; TransactionalMessageServiceImpl has the same limit for each queue
+MAX_WAITING = 20_000  # decisions; TransactionalMessageServiceImpl has the same limit for each queue
 
 log = get_logger("gantrymq.broker")
 
@@ -62,7 +62,7 @@ class OpBatches:
     @property
     def has_room(self) -> bool:
         """Whether another decision may be added: the limit bounds memory while op messages cannot be stored."""
-        return self.count < MOST_WAITING
+        return self.count < MAX_WAITING
 
     def add(self, queue_id: int, offset: int) -> None:
         """Add the decision on the half message at a queue offset."""

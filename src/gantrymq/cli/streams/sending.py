@@ -23,7 +23,7 @@ from gantrymq.errors import GantrymqError, MQBrokerError, MQClientError
 from gantrymq.model.message import PROPERTY_DELAY, TIMER_PROPERTIES, Message
 from gantrymq.model.message_queue import MessageQueue
 
-MOST_UNDER_WAY = 4096  # messages
+MAX_UNDER_WAY = 4096  # messages
 _BATCH_BYTES = 1 << 20  # what RocketMQ recommends as the most
 _ROOM_PER_MESSAGE = 256  # properties and lengths
 _SENT_ALONE = frozenset((PROPERTY_DELAY, *TIMER_PROPERTIES))
@@ -93,7 +93,7 @@ class Sender:
         self.is_stopped = False
         self._producer, self._report = producer, report
         self._batch, self._compress_over = batch, compress_over
-        self._most = 1 if in_order else MOST_UNDER_WAY
+        self._most = 1 if in_order else MAX_UNDER_WAY
         self._continues = continues
         self._under_way: deque[_UnderWay] = deque()
         self._messages = 0

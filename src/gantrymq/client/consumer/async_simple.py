@@ -27,7 +27,7 @@ from gantrymq.client.consumer.fetch.popping import HELD_MS, Popper
 from gantrymq.client.consumer.group.group_client import GroupClient
 from gantrymq.client.consumer.lifecycle import AsyncGroupConsumer
 from gantrymq.client.consumer.settings import (
-    MOST_INVISIBLE_MS,
+    MAX_INVISIBLE_MS,
     ConsumeFromWhere,
     SimpleConsumerConfig,
     SimpleConsumerSettings,
@@ -35,7 +35,7 @@ from gantrymq.client.consumer.settings import (
 from gantrymq.client.hooks import ConsumeHooks
 from gantrymq.client.namespace import wrap_namespace
 from gantrymq.client.producer.async_producer import tracing_of
-from gantrymq.client.requests.pop_calls import INIT_MAX, INIT_MIN, MOST_POPPED, GroupPop, PopTarget
+from gantrymq.client.requests.pop_calls import INIT_MAX, INIT_MIN, MAX_POPPED, GroupPop, PopTarget
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.client.requests.subscription import TAG
 from gantrymq.client.runtime.background import BackgroundTasks, OnceTask
@@ -62,7 +62,7 @@ _NO_ROUTE_S = 0.1
 log = get_logger("gantrymq.client.consumer")
 
 
-@checks_arguments(max_messages=number(1, MOST_POPPED), invisible_ms=number(1, MOST_INVISIBLE_MS))
+@checks_arguments(max_messages=number(1, MAX_POPPED), invisible_ms=number(1, MAX_INVISIBLE_MS))
 class AsyncSimpleConsumer(AsyncGroupConsumer):
     """Receives messages, which the caller acknowledges one by one.
 

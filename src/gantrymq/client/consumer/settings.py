@@ -17,7 +17,7 @@ from gantrymq.errors import ConfigError
 from gantrymq.model.java import LONG_MAX
 
 DEFAULT_CONSUMER_GROUP = "DEFAULT_CONSUMER"
-MOST_INVISIBLE_MS = 12 * 3600 * 1000  # maxInvisibleTimeMills of RocketMQ's proxy
+MAX_INVISIBLE_MS = 12 * 3600 * 1000  # maxInvisibleTimeMills of RocketMQ's proxy
 _TIMESTAMP = "%Y%m%d%H%M%S"
 
 
@@ -188,7 +188,7 @@ class SimpleConsumerConfig(GroupConfig):
     """
 
     await_duration_ms: int = key("awaitDuration", 5_000, least=0, most=LONG_MAX)
-    invisible_duration_ms: int = key("invisibleDuration", 60_000, least=1, most=MOST_INVISIBLE_MS)
+    invisible_duration_ms: int = key("invisibleDuration", 60_000, least=1, most=MAX_INVISIBLE_MS)
     max_reconsume_times: int = key("maxReconsumeTimes", 16, least=-1)
     consume_orderly: bool = key("consumeMessageOrderly", False)
 

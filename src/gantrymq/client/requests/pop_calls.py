@@ -42,7 +42,7 @@ from gantrymq.remoting.headers.pop import (
 )
 
 ALL_QUEUES = -1
-MOST_POPPED = 32  # a broker refuses to pop more at once
+MAX_POPPED = 32  # a broker refuses to pop more at once
 INIT_MIN, INIT_MAX = 0, 1  # where a group without offsets begins (ConsumeInitMode)
 
 _NOTHING = (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gantrymq.errors import MQClientError, NoRouteError
-from gantrymq.model.message_queue import MOST_QUEUES, MessageQueue
+from gantrymq.model.message_queue import MAX_QUEUES, MessageQueue
 from gantrymq.remoting.bodies.route import MASTER_ID, TopicRouteData
 
 _COUNT_DIGITS = 5
-_MOST_QUEUES_OF_ROUTE = 1 << 20
+_MAX_QUEUES_OF_ROUTE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _check_counts(topic: str, counts: list[int]) -> None:
 
     Each broker may have the most queues that a topic can have, but not a hundred brokers at once.
     """
-    if max(counts, default=0) > MOST_QUEUES or sum(counts) > _MOST_QUEUES_OF_ROUTE:
+    if max(counts, default=0) > MAX_QUEUES or sum(counts) > _MAX_QUEUES_OF_ROUTE:
         raise MQClientError(f"topic {topic}: its route has {sum(counts)} queues, more than are accepted")
 
 

@@ -15,8 +15,8 @@ from gantrymq.model.message import PROPERTY_UNIQ_KEY, StoredMessage
 from gantrymq.model.message_queue import MessageQueue
 
 _CHUNK = 32  # messages of a pull
-_MOST_BYTES = 32 << 20
-_MOST_OFFSETS = 20_000  # of a queue: with a tag most messages may not match
+_MAX_BYTES = 32 << 20
+_MAX_OFFSETS = 20_000  # of a queue: with a tag most messages may not match
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Budget:
     """The bytes that a search may still read."""
 
     max_body_size: int
-    left: int = _MOST_BYTES
+    left: int = _MAX_BYTES
 
     @property
     def is_spent(self) -> bool:
@@ -120,14 +120,14 @@ def _of_queue(
 ) -> list[Row]:
     """The newest rows of a queue: its chunks are read from the end."""
     rows = list[Row]()
-    end, least = offsets.stop, max(offsets.start, offsets.stop - _MOST_OFFSETS)
+    end, least = offsets.stop, max(offsets.start, offsets.stop - _MAX_OFFSETS)
     while end > least and len(rows) < most and not budget.is_spent:
         begin = max(end - _CHUNK, least)
         found = stored_messages(session, queue, range(begin, end), budget, tag)
         rows += [row_of(one, queue.broker_name, queue.topic) for one in found]
         end = begin
     if end > offsets.start and end <= least:
-        notes.append(f"Of queue {queue.queue_id} at {queue.broker_name} only the last {_MOST_OFFSETS:,} are searched.")
+        notes.append(f"Of queue {queue.queue_id} at {queue.broker_name} only the last {_MAX_OFFSETS:,} are searched.")
     return rows
 
 

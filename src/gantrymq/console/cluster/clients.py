@@ -16,7 +16,7 @@ from gantrymq.remoting.bodies.client import SubscriptionData
 from gantrymq.remoting.body import by_queue
 from gantrymq.remoting.codes import version_name
 
-_MOST_GROUPS = 200
+_MAX_GROUPS = 200
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _consumers(session: ClusterSession) -> tuple[list[ConsumerRow], bool]:
     tables = session.each(session.masters(), lambda one: session.admin.subscription_groups(one.address))
     groups = sorted({name for _, table in tables for name in table if is_own_group(name)})
     rows = list[ConsumerRow]()
-    for group in groups[:_MOST_GROUPS]:
+    for group in groups[:_MAX_GROUPS]:
         connection = connection_of(session, group)
         if connection is None:
             continue
@@ -120,7 +120,7 @@ def _consumers(session: ClusterSession) -> tuple[list[ConsumerRow], bool]:
             ConsumerRow(group, Member.of(one), model, topics)
             for one in sorted(connection.connection_set, key=lambda one: one.client_id or "")
         ]
-    return rows, len(groups) > _MOST_GROUPS
+    return rows, len(groups) > _MAX_GROUPS
 
 
 def _subscription_text(one: SubscriptionData) -> str:

@@ -31,8 +31,8 @@ from gantrymq.model.message import PROPERTY_RETRY_TOPIC
 from gantrymq.model.message_queue import MessageQueue
 
 _MOST = 100  # letters of a page
-_MOST_SENT = 1_000  # letters of one sending
-_MOST_REMEMBERED = 10_000
+_MAX_SENT = 1_000  # letters of one sending
+_MAX_REMEMBERED = 10_000
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class SentAgain:
         with self._lock:
             self._times[group, letter] = time_ms
             self._times.move_to_end((group, letter))
-            while len(self._times) > _MOST_REMEMBERED:
+            while len(self._times) > _MAX_REMEMBERED:
                 self._times.popitem(last=False)
 
 
@@ -123,7 +123,7 @@ class DeadLetterPages:
             for letter in [Letter(one.queue.broker_name, one.queue.queue_id, one.queue_offset).text]
         ]
         return view.page(
-            "cluster/dead_letters.html.j2", group=group, rows=rows, notes=found.notes, most=_MOST, most_sent=_MOST_SENT,
+            "cluster/dead_letters.html.j2", group=group, rows=rows, notes=found.notes, most=_MOST, most_sent=_MAX_SENT,
         )  # fmt: skip
 
     def ask(self, view: View) -> Response:
@@ -142,7 +142,7 @@ class DeadLetterPages:
             status=409 if conflict else 200,
             group=group, letters=found, chosen=[one.text for one in letters],
             target=retry_topic(group), conflict=conflict, now_ms=self._clock.now_ms(),
-            is_cut=len(letters) == _MOST_SENT,
+            is_cut=len(letters) == _MAX_SENT,
             origins=sorted({_origin(one) or "?" for _, one, _ in found if one is not None}),
         )  # fmt: skip
 
@@ -188,15 +188,15 @@ class DeadLetterPages:
 def _letters(view: View) -> list[Letter]:
     """The letters of a form. Raises a 400 if there are none, or too many."""
     chosen = [Letter.of(one) for one in dict.fromkeys(view.texts("letter"))]
-    if not 0 < len(chosen) <= _MOST_SENT:
-        raise HTTPException(400, f"Choose 1 to {_MOST_SENT:,} dead letters.")
+    if not 0 < len(chosen) <= _MAX_SENT:
+        raise HTTPException(400, f"Choose 1 to {_MAX_SENT:,} dead letters.")
     return chosen
 
 
 def _in_time(view: View, session: ClusterSession, group: str) -> list[Letter]:
     """The newest letters with store times in [begin, end), oldest first."""
     begin_ms, end_ms = view.moment_ms("begin"), view.moment_ms("end")
-    found = newest(session, dlq_topic(group), most=_MOST_SENT, begin_ms=begin_ms, end_ms=end_ms).rows
+    found = newest(session, dlq_topic(group), most=_MAX_SENT, begin_ms=begin_ms, end_ms=end_ms).rows
     if not found:
         raise HTTPException(404, f"{group} has no dead letters in this time.")
     return [Letter(one.queue.broker_name, one.queue.queue_id, one.queue_offset) for one in reversed(found)]

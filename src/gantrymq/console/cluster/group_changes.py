@@ -24,7 +24,7 @@ from gantrymq.model.java import INT_MAX
 from gantrymq.remoting.bodies.group import SubscriptionGroupConfig
 
 _UNLIMITED = -1  # retries, in RocketMQ's settings
-_MOST_QUEUES = 1024
+_MAX_QUEUES = 1024
 _FLAGS = ("consume_enable", "consume_broadcast_enable", "consume_message_orderly")
 
 
@@ -115,7 +115,7 @@ def _wanted(view: View, config: SubscriptionGroupConfig) -> SubscriptionGroupCon
     return replace(
         config,
         retry_max_times=view.number("retries", config.retry_max_times, least=_UNLIMITED, most=INT_MAX),
-        retry_queue_nums=view.number("retry_queues", config.retry_queue_nums, most=_MOST_QUEUES),
+        retry_queue_nums=view.number("retry_queues", config.retry_queue_nums, most=_MAX_QUEUES),
         **flags,
     )
 

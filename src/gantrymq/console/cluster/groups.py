@@ -22,8 +22,8 @@ from gantrymq.remoting.body import by_queue
 from gantrymq.remoting.codes import ResponseCode, version_name
 
 _STEP = 50
-_MOST_MEMBERS = 32  # each is asked for its queues
-_MOST_TIMEOUTS = 2  # of members that do not answer
+_MAX_MEMBERS = 32  # each is asked for its queues
+_MAX_TIMEOUTS = 2  # of members that do not answer
 
 
 @dataclass(frozen=True)
@@ -171,13 +171,13 @@ def _owners(session: ClusterSession, name: str, members: Sequence[Member]) -> di
     """The client that has each queue, as the clients say. A client that does not answer has none."""
     owners: dict[MessageQueue, str] = {}
     timeouts = 0
-    for one in members[:_MOST_MEMBERS]:
+    for one in members[:_MAX_MEMBERS]:
         try:
             info = session.admin.consumer_running_info(name, one.client_id)
         except RemotingTimeoutError:  # the broker waits for the client
             timeouts += 1
             session.unanswered.clear()
-            if timeouts == _MOST_TIMEOUTS:
+            if timeouts == _MAX_TIMEOUTS:
                 break
             continue
         except GantrymqError:

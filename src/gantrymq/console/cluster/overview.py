@@ -21,10 +21,10 @@ from gantrymq.console.names import DLQ, NORMAL, is_own_group, kind_of
 from gantrymq.console.view import View, get
 from gantrymq.errors import GantrymqError, MQBrokerError
 
-_LEAST_AGE_S = 0.9
+_MIN_AGE_S = 0.9
 _COST_SHARE = 5  # a look that took 1 s is used for 5 s
-_MOST_POINTS = 900
-_MOST_GROUPS = 10
+_MAX_POINTS = 900
+_MAX_GROUPS = 10
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Watch:
         self._look: Look | None = None
         self._failure: GantrymqError | None = None
         self._valid_until_s = 0.0
-        self._points: deque[tuple[float, ...]] = deque(maxlen=_MOST_POINTS)
+        self._points: deque[tuple[float, ...]] = deque(maxlen=_MAX_POINTS)
 
     def look(self) -> Look:
         """The cluster as it is, or as it was a moment ago. Raises GantrymqError if no name server answers."""
@@ -96,7 +96,7 @@ class Watch:
             names = ("in_tps", "out_tps", "behind")
             self._points.append((self._look.taken_ms / 1000, *(totals[name] for name in names)))
         end_s = self._clock.monotonic_s()
-        self._valid_until_s = end_s + max(_LEAST_AGE_S, _COST_SHARE * (end_s - begin_s))
+        self._valid_until_s = end_s + max(_MIN_AGE_S, _COST_SHARE * (end_s - begin_s))
 
     def points(self, after_s: float) -> list[tuple[float, ...]]:
         """(time in seconds, received a second, delivered a second, messages behind), oldest first."""
@@ -168,4 +168,4 @@ class OverviewPages:
     def _shown(self, view: View, template: str) -> Response:
         look = self._watch.look()
         view.missing.extend(look.missing)
-        return view.page(template, look=look, totals=look.totals, lags=look.lags[:_MOST_GROUPS])
+        return view.page(template, look=look, totals=look.totals, lags=look.lags[:_MAX_GROUPS])

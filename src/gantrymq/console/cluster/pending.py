@@ -45,7 +45,7 @@ from gantrymq.model.message_queue import MessageQueue
 T = TypeVar("T")
 
 _OFFSETS_KEY = "scheduleMessageOffset_"
-_MOST_ROWS = 100
+_MAX_ROWS = 100
 _OF_A_LEVEL = 20
 _NEWEST = 1_000  # messages of the timer and half topics that are looked at
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -110,7 +110,7 @@ class PendingPages:
         rows.sort(key=lambda one: (one.due_ms or 0, one.queue, one.queue_offset))
         return view.page(
             "cluster/pending.html.j2",
-            levels=levels, delayed=sum(one.count for one in levels), rows=rows[:_MOST_ROWS], total=len(rows),
+            levels=levels, delayed=sum(one.count for one in levels), rows=rows[:_MAX_ROWS], total=len(rows),
             timers=sum(one.kind == "timer" for one in rows), halves=halves, now_ms=now_ms, looked_at=_NEWEST,
             popped=len(popped), pops=Counter((one.group, one.queue.topic) for one in popped), older=older,
             is_cut=budget.is_spent,

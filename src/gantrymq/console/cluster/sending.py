@@ -16,7 +16,7 @@ from gantrymq.model.message import Message
 
 # MessageConst.STRING_HASH_SET: a client of RocketMQ refuses them too.
 _OF_ROCKETMQ = frozenset(value for name, value in vars(properties_of).items() if name.startswith("PROPERTY_"))
-_MOST_DELAY_S = 10 * 365 * 24 * 3600
+_MAX_DELAY_S = 10 * 365 * 24 * 3600
 
 
 class SendPages:
@@ -50,7 +50,7 @@ class SendPages:
         except (GantrymqError, ValueError) as error:
             problem = failure_text(error) if isinstance(error, GantrymqError) else str(error)
             return self._form(view, topic, problem=f"Nothing was sent: {problem}", status=400)
-        queue, is_delayed = result.queue, view.number("delay_s", 0, most=_MOST_DELAY_S) > 0
+        queue, is_delayed = result.queue, view.number("delay_s", 0, most=_MAX_DELAY_S) > 0
         text = f"{result.msg_id} is stored in queue {queue.queue_id} at {queue.broker_name}."
         if is_delayed:
             text = f"{result.msg_id} is stored at {queue.broker_name}. It is delivered to the topic when it is due."
@@ -72,7 +72,7 @@ def _body(view: View) -> str:
 
 def _message(view: View, topic: str) -> Message:
     """The message of a form. Raises GantrymqError or ValueError for what no message may have."""
-    delay_s = view.number("delay_s", 0, most=_MOST_DELAY_S)
+    delay_s = view.number("delay_s", 0, most=_MAX_DELAY_S)
     properties = {}
     for line in view.text("properties").splitlines():
         name, separator, value = line.partition("=")

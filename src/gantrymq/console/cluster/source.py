@@ -22,7 +22,7 @@ from gantrymq.remoting.bodies.route import MASTER_ID
 
 T = TypeVar("T")
 
-_MOST_IDLE = 4
+_MAX_IDLE = 4
 
 
 class Broker(NamedTuple):
@@ -175,7 +175,7 @@ class ClusterSource:
             yield session
         finally:
             with self._lock:
-                is_kept = not self._is_closed and len(self._idle) < _MOST_IDLE
+                is_kept = not self._is_closed and len(self._idle) < _MAX_IDLE
                 if is_kept:
                     self._idle.append(session)
             if not is_kept:

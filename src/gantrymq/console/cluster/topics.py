@@ -28,7 +28,7 @@ _KINDS = {NORMAL: "Normal", RETRY: "Retry", DLQ: "Dead letters", SYSTEM: "System
 TYPES = (*" NORMAL FIFO DELAY TRANSACTION MIXED".split(" "),)  # of message.type; empty: not set
 _TYPE = "message.type"
 _STEP = 100
-_MOST_QUEUES = 65_536
+_MAX_QUEUES = 65_536
 
 
 class TopicPages:
@@ -195,8 +195,8 @@ def _wanted(view: View, config: TopicConfig) -> TopicConfig:
     perm = view.number("perm", config.perm, most=7)
     return replace(
         config,
-        read_queue_nums=view.number("read", config.read_queue_nums, most=_MOST_QUEUES),
-        write_queue_nums=view.number("write", config.write_queue_nums, most=_MOST_QUEUES),
+        read_queue_nums=view.number("read", config.read_queue_nums, most=_MAX_QUEUES),
+        write_queue_nums=view.number("write", config.write_queue_nums, most=_MAX_QUEUES),
         perm=perm,
         order=config.order or bool(view.text("order")),
     )

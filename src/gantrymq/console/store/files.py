@@ -44,8 +44,8 @@ from gantrymq.store.timer.timer_files import TimerCheckpointFile
 from gantrymq.tools.check.small_files_check import check_names
 
 _HOUR_MS = 3_600_000
-MOST_CELLS = 480
-_MOST_EXAMINED = 5_000  # files of queues whose last unit is read to find those that expire
+MAX_CELLS = 480
+_MAX_EXAMINED = 5_000  # files of queues whose last unit is read to find those that expire
 
 
 class Part(StrEnum):
@@ -139,7 +139,7 @@ def _strip(part: Part, files: Sequence[StoreFile]) -> Strip:
     for file in files:
         counts[file.state] = counts.get(file.state, 0) + 1
     ordered = dict(sorted(counts.items(), key=lambda item: _RANK[item[0]]))
-    return Strip(part, cells_of(files, MOST_CELLS), ordered, len(files), sum(file.size_bytes for file in files))
+    return Strip(part, cells_of(files, MAX_CELLS), ordered, len(files), sum(file.size_bytes for file in files))
 
 
 def cells_of(files: Sequence[StoreFile], most: int) -> list[Cell]:
@@ -311,9 +311,9 @@ class _Lister:
         if not self._kept_from:
             return False
         self._examined += 1
-        if self._examined > _MOST_EXAMINED:
-            if self._examined == _MOST_EXAMINED + 1:
-                self.notes.append(f"of the consume queues, only {_MOST_EXAMINED:,} files were examined for retention")
+        if self._examined > _MAX_EXAMINED:
+            if self._examined == _MAX_EXAMINED + 1:
+                self.notes.append(f"of the consume queues, only {_MAX_EXAMINED:,} files were examined for retention")
             return False
         unit = queue.entry(end // UNIT_SIZE - 1)
         return unit is not None and unit.phy_offset < self._kept_from

@@ -26,8 +26,8 @@ from gantrymq.store.queue.consume_queue import ConsumeQueue
 from gantrymq.tools.check.findings import REBUILD_INDEX
 from gantrymq.tools.read.record_rows import Record, RecordRows
 
-MOST_ROWS = 50
-_MOST_QUEUES = 64  # of a search by time over all queues of a topic
+MAX_ROWS = 50
+_MAX_QUEUES = 64  # of a search by time over all queues of a topic
 _BODY_CHARACTERS = 80
 _FIELDS = ("by", "topic", "queue", "offset", "time", "key", "begin", "end", "place")
 
@@ -137,7 +137,7 @@ def _queue_of(view: View, snapshot: Snapshot) -> ConsumeQueue:
 def _by_queue(view: View, snapshot: Snapshot) -> Found:
     queue = _queue_of(view, snapshot)
     low, high = queue.min_offset, queue.max_offset
-    offset = view.number("offset", max(high - MOST_ROWS, low))
+    offset = view.number("offset", max(high - MAX_ROWS, low))
     title = f"{queue.topic}, queue {queue.queue_id}, from offset {offset:,}"
     begin = min(max(offset, low), high)
     rows, notes = _rows_from(snapshot, queue, begin)
@@ -145,10 +145,10 @@ def _by_queue(view: View, snapshot: Snapshot) -> Found:
         notes.insert(0, f"The queue begins at offset {low:,}.")
     elif offset >= high:
         notes.insert(0, f"The queue ends at offset {high:,}: there is no message at {offset:,} yet.")
-    end = begin + MOST_ROWS
+    end = begin + MAX_ROWS
     place = {"by": "queue", "topic": queue.topic, "queue": queue.queue_id}
     following = url("/messages", **place, offset=end) if end < high else None
-    preceding = url("/messages", **place, offset=max(begin - MOST_ROWS, low)) if begin > low else None
+    preceding = url("/messages", **place, offset=max(begin - MAX_ROWS, low)) if begin > low else None
     return Found(title, rows, notes, following, preceding)
 
 
@@ -158,8 +158,8 @@ def _rows_from(snapshot: Snapshot, queue: ConsumeQueue, begin: int) -> tuple[lis
     records = RecordRows(snapshot.reader.log, notes.append)
     rows: list[MessageRow] = []
     blanks = 0
-    most = min(begin + MOST_ROWS, queue.max_offset)
-    for offset, unit in snapshot.reader.lookup.iterate(queue, begin, most, MOST_ROWS):
+    most = min(begin + MAX_ROWS, queue.max_offset)
+    for offset, unit in snapshot.reader.lookup.iterate(queue, begin, most, MAX_ROWS):
         if unit.size_bytes == BLANK_UNIT_SIZE:
             blanks += 1
             continue
@@ -187,10 +187,10 @@ def _by_time(view: View, snapshot: Snapshot) -> Found:
         if not queues:
             raise HTTPException(404, f"The store has no topic {topic}.")
     notes = []
-    if len(queues) > _MOST_QUEUES:
-        notes.append(f"Only the first {_MOST_QUEUES} of {len(queues):,} queues are searched: name a queue.")
+    if len(queues) > _MAX_QUEUES:
+        notes.append(f"Only the first {_MAX_QUEUES} of {len(queues):,} queues are searched: name a queue.")
     rows: list[MessageRow] = []
-    for queue in queues[:_MOST_QUEUES]:
+    for queue in queues[:_MAX_QUEUES]:
         offset = snapshot.reader.offset_at(queue.topic, queue.queue_id, moment_ms)
         if offset >= queue.max_offset:
             notes.append(f"Queue {queue.queue_id}: nothing was stored then or later.")
@@ -213,7 +213,7 @@ def _by_key(view: View, snapshot: Snapshot) -> Found:
     found = Found(f"{topic}, key {key}", [], [], has_topics=True)
     try:
         offsets = snapshot.find_key(
-            topic, key, begin_ms or 0, EVERYTHING_MS if end_ms is None else end_ms, MOST_ROWS + 1
+            topic, key, begin_ms or 0, EVERYTHING_MS if end_ms is None else end_ms, MAX_ROWS + 1
         )
     except IndexOpeningError:
         found.is_waiting = True
@@ -223,10 +223,10 @@ def _by_key(view: View, snapshot: Snapshot) -> Found:
         return found
     _note_index(found, snapshot)
     records = RecordRows(snapshot.reader.log, found.notes.append)
-    for offset in offsets[:MOST_ROWS]:
+    for offset in offsets[:MAX_ROWS]:
         found.rows.append(_row_at(snapshot, records, offset, topic, key))
-    if len(offsets) > MOST_ROWS:
-        found.notes.append(f"Only the newest {MOST_ROWS} answers are shown: give a time to see older ones.")
+    if len(offsets) > MAX_ROWS:
+        found.notes.append(f"Only the newest {MAX_ROWS} answers are shown: give a time to see older ones.")
     if not offsets and topic not in snapshot.queues:
         found.notes.append(f"The store has no topic {topic}.")
     return found

@@ -34,7 +34,7 @@ from gantrymq.store.reader import StoreReader
 from gantrymq.tools.pending.pending import holds_pending
 from gantrymq.tools.summary import StoreSummary, summarize
 
-_LEAST_AGE_S = 10.0
+_MIN_AGE_S = 10.0
 _COST_SHARE = 20  # a view that took 1 s to open is used for 20 s
 IDLE_S = 60.0
 _OPEN_WAIT_S = 1.5
@@ -215,7 +215,7 @@ class OpenStore:
         """Open the first view, and return it if a page may wait for it."""
         with self._guard:
             failure = self._failure
-            is_recent = self.clock.monotonic_s() - self._failed_s < _LEAST_AGE_S
+            is_recent = self.clock.monotonic_s() - self._failed_s < _MIN_AGE_S
         if failure is not None and is_recent:
             raise failure
         self.open_again()
@@ -233,7 +233,7 @@ class OpenStore:
 
     def _is_outdated(self, snapshot: Snapshot) -> bool:
         age_ms = self.clock.now_ms() - snapshot.opened_ms
-        if 0 <= age_ms < max(_LEAST_AGE_S * 1000, _COST_SHARE * snapshot.took_ms):
+        if 0 <= age_ms < max(_MIN_AGE_S * 1000, _COST_SHARE * snapshot.took_ms):
             return False
         return snapshot.fingerprint != self._fingerprint()
 

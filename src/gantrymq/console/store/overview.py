@@ -11,8 +11,8 @@ from gantrymq.console.store.opened import OpenStore, Snapshot
 from gantrymq.console.store.work import VerifyResult
 from gantrymq.console.view import View, action, get
 
-_MOST_TOPICS = 10
-_MOST_PROBLEMS = 50
+_MAX_TOPICS = 10
+_MAX_PROBLEMS = 50
 
 
 class OverviewPages:
@@ -36,9 +36,9 @@ class OverviewPages:
             checkpoint=summary.checkpoint,
             first=snapshot.first,
             last=snapshot.last,
-            largest=sorted(summary.topics, key=lambda one: (-one.messages, one.topic))[:_MOST_TOPICS],
-            found=[(str(self._store.paths.name_of(path)), text) for path, text in found[:_MOST_PROBLEMS]],
-            more_found=max(len(found) - _MOST_PROBLEMS, 0),
+            largest=sorted(summary.topics, key=lambda one: (-one.messages, one.topic))[:_MAX_TOPICS],
+            found=[(str(self._store.paths.name_of(path)), text) for path, text in found[:_MAX_PROBLEMS]],
+            more_found=max(len(found) - _MAX_PROBLEMS, 0),
             verify=self._verify.view,
             took_ms=snapshot.took_ms,
         )

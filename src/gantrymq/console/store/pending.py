@@ -16,7 +16,7 @@ from gantrymq.tools.pending.due_times import DueTimes
 from gantrymq.tools.pending.pending import holds_pending
 from gantrymq.tools.pending.waiting import Kind
 
-MOST_BARS = 60
+MAX_BARS = 60
 _SECOND_MS, _MINUTE_MS, _HOUR_MS, _DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 _STEPS_MS = (
     *(one * _SECOND_MS for one in (1, 2, 5, 10, 15, 30)),
@@ -61,7 +61,7 @@ class Chart:
 
 def chart_of(due_times: DueTimes) -> Chart:
     """The chart of the messages that are due in the next 60 days."""
-    bars = due_times.bars(MOST_BARS, _STEPS_MS, _CHARTED_MS)
+    bars = due_times.bars(MAX_BARS, _STEPS_MS, _CHARTED_MS)
     highest = max((sum(bar.counts.values()) for bar in bars), default=0)
     drawn = []
     for place, bar in enumerate(bars):

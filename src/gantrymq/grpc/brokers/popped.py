@@ -29,7 +29,7 @@ from gantrymq.remoting.headers.pop import (
 from gantrymq.remoting.headers.send import ConsumerSendMsgBackRequestHeader
 
 _TO_DEAD_LETTERS = -1  # a delay level
-_MOST_BITS = 65_536  # a broker refuses an offset that is further behind the first one of its pop
+_MAX_BITS = 65_536  # a broker refuses an offset that is further behind the first one of its pop
 
 log = get_logger("gantrymq.grpc")
 
@@ -73,7 +73,7 @@ class PoppedMessages:
     def can_join(handle: Handle) -> bool:
         """Whether :meth:`ack_several` takes a handle. A broker acknowledges messages of an ordered pop one by one."""
         behind = handle.queue_offset - handle.receipt.start_offset
-        return not handle.receipt.is_order and 0 <= behind < _MOST_BITS
+        return not handle.receipt.is_order and 0 <= behind < _MAX_BITS
 
     async def ack_several(
         self, caller: Caller, broker_name: str, handles: Iterable[Handle], group: str, topic: str

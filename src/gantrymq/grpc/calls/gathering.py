@@ -6,7 +6,7 @@ own, so each acknowledgement would become a record that wakes the dispatcher and
 unless there has been none for a while.
 
 A client that sends its next call only after the answer to the last one gains nothing by the wait. After
-:data:`ALONE_MOST` waits with one call each, calls do not wait for :data:`ALONE_S`.
+:data:`MAX_ALONE_WAITS` waits with one call each, calls do not wait for :data:`ALONE_S`.
 
 Thread rule: the event loop's thread.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 
 GATHER_S = 0.003
-ALONE_MOST, ALONE_S = 8, 0.1
+MAX_ALONE_WAITS, ALONE_S = 8, 0.1
 
 
 class Gathering:
@@ -45,7 +45,7 @@ class Gathering:
         now_s = self._loop.time()
         self._ends_s = now_s + GATHER_S
         self._alone = self._alone + 1 if len(waiting) == 1 else 0
-        if self._alone == ALONE_MOST:
+        if self._alone == MAX_ALONE_WAITS:
             self._alone, self._free_until_s = 0, now_s + ALONE_S
         for turn in waiting:
             if not turn.done():  # its call may have been cancelled

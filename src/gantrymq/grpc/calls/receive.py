@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from gantrymq.client.requests.pop_calls import INIT_MAX, MOST_POPPED, PopResult, PopTarget, popped_messages
+from gantrymq.client.requests.pop_calls import INIT_MAX, MAX_POPPED, PopResult, PopTarget, popped_messages
 from gantrymq.client.requests.received import ReceivedMessage
 from gantrymq.clock import Clock
 from gantrymq.config.grpc_settings import GrpcConfig
@@ -178,7 +178,7 @@ class ReceiveMessage:
             consumer_group=asked.group,
             topic=asked.topic,
             queue_id=_ALL_QUEUES,
-            max_msg_nums=min(request.batch_size, MOST_POPPED),
+            max_msg_nums=min(request.batch_size, MAX_POPPED),
             invisible_time=asked.invisible_ms,
             poll_time=asked.polling_ms,
             init_mode=INIT_MAX,

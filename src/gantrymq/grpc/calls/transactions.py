@@ -35,7 +35,7 @@ from gantrymq.remoting.headers.send import (
     SendMessageResponseHeader,
 )
 
-_MOST_TRANSACTIONS = 200_000  # 400 bytes each
+_MAX_TRANSACTIONS = 200_000  # 400 bytes each
 _DECISIONS = {
     TransactionResolution.COMMIT: TRANSACTION_COMMIT,
     TransactionResolution.ROLLBACK: TRANSACTION_ROLLBACK,
@@ -120,7 +120,7 @@ class Transactions:
         places = self._places.pop(key, [])
         places.append(HalfMessage(broker_name, queue_offset, phy_offset, expires_ms))
         self._places[key] = places[-self._config.max_transactions_of_id :]
-        if len(self._places) > _MOST_TRANSACTIONS:
+        if len(self._places) > _MAX_TRANSACTIONS:
             self._places.popitem(last=False)
 
     def _take(self, group: str, transaction_id: str) -> HalfMessage | None:

@@ -17,7 +17,7 @@ from gantrymq.remoting.transport.turns import FairTurns
 
 T = TypeVar("T")
 
-_LEAST_AGE_S = 0.05
+_MIN_AGE_S = 0.05
 _SPARE = 8
 
 
@@ -83,7 +83,7 @@ class BufferBudget(Generic[T]):
 
         def weight(holder: T) -> float:
             held = self._holders[holder]
-            return held.size_bytes * (now - held.since + _LEAST_AGE_S)
+            return held.size_bytes * (now - held.since + _MIN_AGE_S)
 
         # A margin, so that not every further byte starts another search.
         target_bytes = self._limit_bytes - self._limit_bytes // _SPARE

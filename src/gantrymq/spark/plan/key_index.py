@@ -47,8 +47,8 @@ from gantrymq.store.paths import StorePaths
 from gantrymq.store.reader import StoreReader
 
 # With more messages of a key than this they are everywhere in the log, so looking them up one by one gains nothing.
-MOST_STEPS = 200_000
-MOST_REMOTE_STEPS = 500  # each may be a request to an object store, one after the other
+MAX_STEPS = 200_000
+MAX_REMOTE_STEPS = 500  # each may be a request to an object store, one after the other
 _TRIES = 3
 _LOGGER = logging.getLogger(__name__)
 
@@ -131,14 +131,14 @@ def _remote_files(store: Location) -> Iterator[_IndexFile]:
     for entry in entries_of(store / INDEX) or ():
         if is_index_name(entry.base_name) and entry.size == file_size(slots, entries):
             with LogFile(store / INDEX / entry.base_name) as opened:
-                yield _IndexFile(RangedBytes(opened, entry.size), slots, entries, most_steps=MOST_REMOTE_STEPS)
+                yield _IndexFile(RangedBytes(opened, entry.size), slots, entries, most_steps=MAX_REMOTE_STEPS)
 
 
 class _IndexFile:
     """One index file in ``data``, which a writer may be changing."""
 
     def __init__(
-        self, data: _MappedBytes | RangedBytes, slots: int, entries: int, *, most_steps: int = MOST_STEPS
+        self, data: _MappedBytes | RangedBytes, slots: int, entries: int, *, most_steps: int = MAX_STEPS
     ) -> None:
         self._data, self._slots, self._entries, self._most_steps = data, slots, entries, most_steps
 

@@ -25,7 +25,7 @@ from gantrymq.store.log.record_batch import RecordBatch, RecordScan, first_torn
 from gantrymq.store.log.record_chain import RecordChain
 
 _FIRST_READ_BYTES = 64 << 10
-_MOST_READ_BYTES = 4 << 20
+_MAX_READ_BYTES = 4 << 20
 _RECORDS = 16_384
 _MARK_BYTES = 256
 
@@ -104,7 +104,7 @@ class LogTail:
                 source = RangeSource(file, base, self._file_size, _FIRST_READ_BYTES)
                 chain = RecordChain(source, self._scan, self.end - base, self._file_size, cuts_holes=False)
                 for batch in chain:
-                    source.window_bytes = min(2 * source.window_bytes, _MOST_READ_BYTES)
+                    source.window_bytes = min(2 * source.window_bytes, _MAX_READ_BYTES)
                     whole = batch.head(first_torn(batch))
                     self._note(whole)
                     if whole.count < batch.count:

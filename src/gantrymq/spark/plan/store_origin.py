@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from gantrymq.errors import NotAStoreError, RemotingCommandError
 from gantrymq.format.names import CONFIG
-from gantrymq.model.message_queue import MOST_QUEUES
+from gantrymq.model.message_queue import MAX_QUEUES
 from gantrymq.remoting.bodies.route import PERM_READ
 from gantrymq.remoting.bodies.topic import TopicConfigSerializeWrapper
 from gantrymq.remoting.body import decode_body
@@ -49,7 +49,7 @@ def declared_queues(store: Location) -> Iterator[tuple[str, int]]:
         return
     for topic, config in topics.items():
         if config.perm & PERM_READ:
-            for queue_id in range(min(config.read_queue_nums, MOST_QUEUES)):
+            for queue_id in range(min(config.read_queue_nums, MAX_QUEUES)):
                 yield topic, queue_id
 
 

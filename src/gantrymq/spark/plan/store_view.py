@@ -127,7 +127,7 @@ def _scan_to(reader: StoreReader, start: int, target: int) -> int | None:
 
 
 _LOGGER = logging.getLogger(__name__)
-_MOST_TAIL_RECORDS = 4_000_000
+_MAX_TAIL_RECORDS = 4_000_000
 _OPEN_TRIES = 5
 _OPEN_PAUSE_S = 0.02
 _GUIDES = 8
@@ -180,7 +180,7 @@ class StoreView:
                 str(self._log), "is missing or has no log file, but it was read before; mount the disk of the log"
             )
         try:
-            if files[:1] != self._files[:1] or self._tail.records > _MOST_TAIL_RECORDS:
+            if files[:1] != self._files[:1] or self._tail.records > _MAX_TAIL_RECORDS:
                 raise LogChangedError(str(self._log), "begins at another offset now")
             self._tail.refresh()
             self._files = files

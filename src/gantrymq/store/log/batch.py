@@ -47,7 +47,7 @@ _SPECIAL = ("delay_level", "sys_flag")
 _OFFSETS = {"string": np.int32, "binary": np.int32, "large_string": np.int64, "large_binary": np.int64}
 _INTEGERS = {"int32": np.int32, "int64": np.int64}
 _HOSTS_V6_BYTES, _LONG_TOPIC_BYTES, _SEPARATOR_BYTES = 24, 1, 1  # what a record may have beyond MIN_RECORD_SIZE
-_MOST_FIXED_BYTES = record.MIN_RECORD_SIZE + _HOSTS_V6_BYTES + _LONG_TOPIC_BYTES + _SEPARATOR_BYTES + CRC_PROPERTY_SIZE
+_MAX_FIXED_BYTES = record.MIN_RECORD_SIZE + _HOSTS_V6_BYTES + _LONG_TOPIC_BYTES + _SEPARATOR_BYTES + CRC_PROPERTY_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class BatchColumns:
         """Return a close upper bound of the bytes that the records of the rows from ``row`` on take."""
         texts = (self.bodies, self.topic_texts, self.properties)
         rest = sum(int(text.offsets[self.count]) - int(text.offsets[row]) for text in texts)
-        return rest + (self.count - row) * _MOST_FIXED_BYTES
+        return rest + (self.count - row) * _MAX_FIXED_BYTES
 
 
 def of_messages(messages: Sequence[Message], config: MessageStoreConfig) -> BatchColumns | None:

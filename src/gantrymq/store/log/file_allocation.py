@@ -54,7 +54,7 @@ def _locked_buffer(size: int) -> Bytes:
 
 
 _UNITS_BY_RECORDS = 4  # a record is more than four times as long as its unit
-_MOST_LEFT_BYTES = 64 << 20
+_MAX_LEFT_BYTES = 64 << 20
 
 
 class NoBufferError(GantrymqError):
@@ -103,4 +103,4 @@ def left_for_queues_bytes(dispatch_behind_bytes: int, file_size: int) -> int:
 
     A record in the log must also get its unit.
     """
-    return min((dispatch_behind_bytes + 2 * file_size) // _UNITS_BY_RECORDS, _MOST_LEFT_BYTES)
+    return min((dispatch_behind_bytes + 2 * file_size) // _UNITS_BY_RECORDS, _MAX_LEFT_BYTES)

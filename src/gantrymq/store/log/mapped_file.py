@@ -27,7 +27,7 @@ from gantrymq.fs.api import Bytes, File, Identity
 PAGE_SIZE = 4096
 _FORCED_REFERENCES = 1000
 _LOOK_BYTES = 8 << 20
-_FETCH_BYTES, _FETCHED_S, _MOST_WINDOWS = 256 << 10, 0.1, 64
+_FETCH_BYTES, _FETCHED_S, _MAX_WINDOWS = 256 << 10, 0.1, 64
 MEMORY_AHEAD = memoryview(bytes(256 << 10))  # the piece that prefault() writes at once
 _ZEROS_AHEAD = memoryview(bytes(1 << 20))  # larger for prefault_ahead(), which takes the GIL between two pieces
 
@@ -109,7 +109,7 @@ class MappedFile:
         except DiskError:  # the bad page may be elsewhere in the window
             self.read(position, length)
             return
-        if len(self._fetched) >= _MOST_WINDOWS:
+        if len(self._fetched) >= _MAX_WINDOWS:
             self._fetched.clear()
         self._fetched[window] = wide, now_s + _FETCHED_S
 

@@ -32,7 +32,7 @@ _THREADS = 4  # at most: more do not help, because one thread takes the batches
 _WAITING_PARTS = 3  # parts in reserve, because the caller may run late while these threads keep every core busy
 _PART_RECORDS = LARGE_BATCH_RECORDS // 2  # half a batch, because the sizes of records vary
 ALONE_BYTES, FIRST_PART_BYTES = 1 << 20, 16 << 20
-LEAST_PART_BYTES, MOST_PART_BYTES = 1 << 20, 32 << 20
+MIN_PART_BYTES, MAX_PART_BYTES = 1 << 20, 32 << 20
 _LONGEST_RECORD_BYTES = (4 << 20) + (128 << 10)  # bytes; the caller reads a longer record itself
 _PAGE_BYTES = 4096
 
@@ -111,7 +111,7 @@ class ScanAhead:
             self._idle.append(self._lent.popleft())
         self._start_parts()
         record_bytes = (batch.end_offset - batch.start_offset) // batch.count
-        self._part_bytes = min(max(record_bytes * _PART_RECORDS, LEAST_PART_BYTES), MOST_PART_BYTES)
+        self._part_bytes = min(max(record_bytes * _PART_RECORDS, MIN_PART_BYTES), MAX_PART_BYTES)
         return batch
 
     def bound(self, position: int, stop: int) -> int:

@@ -39,7 +39,7 @@ from gantrymq.store.queue.consume_queue import UNIT_DTYPE
 from gantrymq.store.queue.queue_listing import ListedQueue
 
 _BESIDE_BODY_BYTES = 128 << 10  # of a record: topic, properties, and the blank after it
-_MOST_UNITS = 4096  # examined per queue, where units must agree
+_MAX_UNITS = 4096  # examined per queue, where units must agree
 _BATCH_RECORDS = 4096
 
 
@@ -219,7 +219,7 @@ def _agree(fs: FileSystem, behind: Sequence[_Behind], page: Checkpoint, end: int
     """Whether a unit points exactly to the end of the log, joins another unit, or is the last one by the checkpoint."""
     places = []
     for one in behind:
-        begin, stop = one.begin * UNIT_SIZE, min(one.end, one.begin + _MOST_UNITS) * UNIT_SIZE
+        begin, stop = one.begin * UNIT_SIZE, min(one.end, one.begin + _MAX_UNITS) * UNIT_SIZE
         try:
             file = fs.open(one.directory / offset_name(begin - begin % file_size))
             try:

@@ -144,7 +144,7 @@ def _queue_in_front(fs: FileSystem, queues: Iterable[ListedQueue], begin: int) -
     return None
 
 
-_MOST_MISSING_FILES = 4096
+_MAX_MISSING_FILES = 4096
 _HEAD_SIZE = PHY_OFFSET_AT + 8
 _BACK = "mount or copy it back, or give all directories of the log (storePathCommitLog, -c)"
 
@@ -240,7 +240,7 @@ def require_whole_log(
 
 def fill_gap(fs: FileSystem, paths: StorePaths, file_size: int, gap: MissingFileError) -> None:
     """Create the missing files of ``gap``. Each consists of one blank and appears complete. Raises DiskFullError."""
-    if gap.count > _MOST_MISSING_FILES:
+    if gap.count > _MAX_MISSING_FILES:
         raise gap
     for offset in range(gap.begin, gap.end, file_size):
         path = paths.directory_for(offset // file_size) / offset_name(offset)

@@ -29,7 +29,7 @@ from gantrymq.store.put_result import PutMessageResult
 _TIMER_TOPIC = TIMER_TOPIC.encode()
 _OUT_MS, _REAL_TOPIC, _REAL_QID = b"TIMER_OUT_MS\x01", b"REAL_TOPIC\x01", b"REAL_QID\x01"
 _UNUSUAL = (b"TIMER_ENQUEUE_MS\x01", b"TIMER_DEQUEUE_MS\x01", b"TIMER_DEL_UNIQKEY\x01", b"__CRC32#\x01", b"\0")
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 _PUT_OK = PutMessageStatus.PUT_OK
 _Front = tuple[int, int, int, int, int, bytes, bytes]  # body CRC, flag, sysFlag, born time, reconsume times, both hosts
 
@@ -118,7 +118,7 @@ def _from_record(
     if not properties.endswith(b"\x02"):
         properties += b"\x02"
     due, topic, queue_id = (_value(properties, name) for name in (_OUT_MS, _REAL_TOPIC, _REAL_QID))
-    if not (due.isdigit() and queue_id.isdigit() and max(len(due), len(queue_id)) <= _MOST_DIGITS):
+    if not (due.isdigit() and queue_id.isdigit() and max(len(due), len(queue_id)) <= _MAX_DIGITS):
         return None
     name, number = _topic(topic), int(queue_id)
     fields = decode_front(buffer, position, layout)

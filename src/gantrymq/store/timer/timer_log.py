@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gantrymq.format.timer import (
-    LEAST_TIMER_FILE_BYTES,
+    MIN_TIMER_FILE_BYTES,
     NO_POSITION,
     TIMER_BLANK_SIZE,
     TIMER_UNIT_DTYPE,
@@ -39,7 +39,7 @@ from gantrymq.store.paths import offset_files
 _CHUNK_UNITS = 20_000
 _WINDOW_BYTES = 64 << 10
 REMEDY = "the next start rebuilds the timer log from the timer topic"
-_MOST_MAGIC = 15
+_MAX_MAGIC = 15
 
 
 class BrokenChainError(Exception):
@@ -51,7 +51,7 @@ class TimerLog:
 
     def __init__(self, fs: FileSystem, directory: Path, file_size: int) -> None:
         sizes = {file.size_bytes for file in offset_files(fs, (directory,))} - {0}
-        if len(sizes) == 1 and min(sizes) >= LEAST_TIMER_FILE_BYTES:
+        if len(sizes) == 1 and min(sizes) >= MIN_TIMER_FILE_BYTES:
             file_size = sizes.pop()
         self.files = MappedFileQueue(fs, directory, file_size, reserve_space=False, remedy=REMEDY)
         self._window, self._window_at = b"", 0
@@ -69,7 +69,7 @@ class TimerLog:
     def next_position(self, at: int) -> int:
         """The position of the next unit if the log ends at ``at``."""
         rest = self.files.file_size - at % self.files.file_size
-        return at if rest >= LEAST_TIMER_FILE_BYTES else at + rest
+        return at if rest >= MIN_TIMER_FILE_BYTES else at + rest
 
     def append(self, units: list[TimerUnit]) -> None:
         """Append units, with one write for each file. Their positions are those of :meth:`next_position`.
@@ -80,7 +80,7 @@ class TimerLog:
         while done < len(units):
             file = self.files.last_for_append()
             rest = file.size - file.wrote_position
-            if rest < LEAST_TIMER_FILE_BYTES:
+            if rest < MIN_TIMER_FILE_BYTES:
                 if rest >= TIMER_BLANK_SIZE:
                     file.file.write_at(file.wrote_position, encode_timer_blank(rest))
                 file.advance(rest)
@@ -143,7 +143,7 @@ class TimerLog:
                 position = at + len(units) * TIMER_UNIT_SIZE
             rest = file.size - position
             ends = rest < TIMER_BLANK_SIZE or is_timer_blank(file.file.read_at(position, TIMER_BLANK_SIZE))
-            if rest >= LEAST_TIMER_FILE_BYTES or not ends:
+            if rest >= MIN_TIMER_FILE_BYTES or not ends:
                 return
 
     def clear(self) -> None:
@@ -169,13 +169,13 @@ class TimerLog:
 
 def _units_in(file: MappedFile, position: int) -> Iterator[tuple[int, NDArray[np.void]]]:
     """The units of a file from a position on, up to the first bytes that are not a unit."""
-    last = file.size - LEAST_TIMER_FILE_BYTES
+    last = file.size - MIN_TIMER_FILE_BYTES
     while position <= last:
         count = min((last - position) // TIMER_UNIT_SIZE + 1, _CHUNK_UNITS)
         raw = file.file.read_at(position, count * TIMER_UNIT_SIZE)
         units = np.frombuffer(raw[: len(raw) - len(raw) % TIMER_UNIT_SIZE], TIMER_UNIT_DTYPE)
         positions = file.file_from_offset + position + np.arange(len(units)) * TIMER_UNIT_SIZE
-        good = (units["size"] == TIMER_UNIT_SIZE) & (units["magic"] > 0) & (units["magic"] <= _MOST_MAGIC)
+        good = (units["size"] == TIMER_UNIT_SIZE) & (units["magic"] > 0) & (units["magic"] <= _MAX_MAGIC)
         good &= (units["prev"] >= NO_POSITION) & (units["prev"] < positions) & (units["phy_offset"] >= 0)
         good &= (units["message_size"] >= 0) & (units["enqueue_ms"] >= 0)
         bad = np.flatnonzero(~good)

@@ -71,7 +71,7 @@ from gantrymq.store.timer.wheel import TimerWheel
 
 _MESSAGES_A_STEP = 500
 _TOGETHER, _FEW = 100, 4  # an append of 100 holds the put lock for about a millisecond
-_MOST_FAILED_READS = 50
+_MAX_FAILED_READS = 50
 _CLEAN_INTERVAL_MS = 30_000
 _METRICS_INTERVAL_MS = 10_000
 _REFUSED_FOR_GOOD = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED)
@@ -320,7 +320,7 @@ class TimerMessageService:
             message = self._log.read(phy_offset, size)
         except DiskError:
             self._failed_reads += 1
-            if self._failed_reads < _MOST_FAILED_READS:
+            if self._failed_reads < _MAX_FAILED_READS:
                 raise
             _LOGGER.exception("the timer message at offset %d cannot be read, and is skipped", phy_offset)
             message = None

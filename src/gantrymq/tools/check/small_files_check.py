@@ -14,7 +14,7 @@ from gantrymq.format import names
 from gantrymq.format.checkpoint import CHECKPOINT_SIZE, Checkpoint, decode_checkpoint, encode_checkpoint
 from gantrymq.fs.api import FileSystem
 from gantrymq.fs.reads import read_part
-from gantrymq.fs.replaced_file import MOST_BYTES
+from gantrymq.fs.replaced_file import MAX_BYTES
 from gantrymq.model.fastjson import repeated_keys
 from gantrymq.store.checkpoint import CLOCKS_DIFFER_MS
 from gantrymq.store.config_files import parse_config, table_problems
@@ -64,8 +64,8 @@ def check_config(fs: FileSystem, paths: StorePaths, decoders: TableDecoders) -> 
         if entry.is_directory or not entry.name.endswith(_CONFIG_ENDINGS):
             continue
         path = Path(names.CONFIG) / entry.name
-        if entry.size_bytes > MOST_BYTES:
-            text = f"is {entry.size_bytes} bytes long, more than the {MOST_BYTES} that a broker reads; {_CORRECT}"
+        if entry.size_bytes > MAX_BYTES:
+            text = f"is {entry.size_bytes} bytes long, more than the {MAX_BYTES} that a broker reads; {_CORRECT}"
             yield Finding(Kind.CONFIG_JSON, path, text)
             continue
         try:

@@ -32,7 +32,7 @@ from gantrymq.tools.read.queue_files import QueueFiles, as_units
 from gantrymq.tools.read.record_lookup import RecordClaim, RecordLookup, RecordsElsewhere, claims_at
 from gantrymq.tools.repair.foreign_log_files import not_compared
 
-_MOST_MISNAMED = 64  # consecutive messages of a queue: a longer run is not explained by flipped bits
+_MAX_MISNAMED = 64  # consecutive messages of a queue: a longer run is not explained by flipped bits
 _UNKNOWN_QUEUE = "a queue without another message: a bit of its topic or queue id may be wrong"
 
 
@@ -91,7 +91,7 @@ def misnamed(
     lost = LostPlaces(extent.lost)
     for one in _compared(fs, plan, extent, choices).messages:
         name = one.topic, one.queue_id
-        for queue_offset in range(one.begin, one.end) if one.count <= _MOST_MISNAMED else ():
+        for queue_offset in range(one.begin, one.end) if one.count <= _MAX_MISNAMED else ():
             place, size = _unit_of(fs, plan, name, queue_offset)
             if place >= 0 and lost.reason(place) is None:
                 places[place] = name, queue_offset, size

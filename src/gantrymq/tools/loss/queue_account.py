@@ -106,7 +106,7 @@ class DoubtfulUnits:
 _UNITS_AT_ONCE = 1 << 18
 _LARGEST_RECORD = 128 << 20
 _FURTHEST = 1 << 53
-_MOST_SUSPECTS = 100_000
+_MAX_SUSPECTS = 100_000
 _NOWHERE = "its entry points at no record"
 _TOO_YOUNG = "before the begin of the log, and younger than fileReservedTime: removed for a full disk, or lost"
 _NO_RECORD = "the log has no record of it, by those around it"
@@ -299,7 +299,7 @@ class QueueAccount:
         unnamed = ~has & ~old.is_real & ~is_old_blank & (slots < state.end) & (seen | self._extent.is_from_start)
         unnamed |= ~has & ~named & new.is_real & ~is_old_blank
         in_log = named & (witness >= self._extent.begin) & (witness < self._extent.end) & ~self._lost.has(witness)
-        for row in np.flatnonzero(in_log)[: _MOST_SUSPECTS - len(self.suspects)].tolist():
+        for row in np.flatnonzero(in_log)[: _MAX_SUSPECTS - len(self.suspects)].tolist():
             unit = int(old.phy_offsets[row]), int(old.sizes[row]), int(old.tags_codes[row])
             self.suspects.append(Suspect(state.topic, state.queue_id, first + row, *unit))
         for begin, end in _runs(named | unnamed):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gantrymq.tools.pending.waiting import Kind, PendingMessage
 
-_MOST_BARS = 2_048
+_MAX_BARS = 2_048
 _SECOND_MS = 1_000
 
 
@@ -41,7 +41,7 @@ class DueTimes:
                 self.overdue[message.kind] += 1
             else:
                 self._counts[(message.due_ms - self.now_ms) // self._width_ms, message.kind] += 1
-                while len(self._counts) > _MOST_BARS * len(Kind):
+                while len(self._counts) > _MAX_BARS * len(Kind):
                     self._widen()
             yield message
 

@@ -33,7 +33,7 @@ from gantrymq.store.timer.timer_log import TimerLog
 from gantrymq.store.timer.timer_recovery import LogEnds, TimerRecovery
 from gantrymq.store.timer.wheel import TimerWheel
 from gantrymq.tools.pending.waiting import Kind, PendingMessage, WaitingTopics
-from gantrymq.tools.read.record_rows import MOST_AT_ONCE, Record
+from gantrymq.tools.read.record_rows import MAX_AT_ONCE, Record
 
 _WHEEL, _TOPIC = "Reading timer messages", "Reading new timer messages"
 _RECALLS = f"{PROPERTY_TIMER_DEL_UNIQKEY}\x01".encode()
@@ -125,8 +125,8 @@ class WaitingTimers:
                 return
             units = units[: (end - at) // TIMER_UNIT_SIZE]
             kept = units[units["enqueue_ms"].astype(np.int64) + units["delay_ms"] >= read_ms]
-            for first in range(0, len(kept), MOST_AT_ONCE):
-                some = kept[first : first + MOST_AT_ONCE]
+            for first in range(0, len(kept), MAX_AT_ONCE):
+                some = kept[first : first + MAX_AT_ONCE]
                 phy_offsets = some["phy_offset"].astype("=i8")
                 for place, record in self._topics.at(phy_offsets, some["message_size"].astype("=i8")):
                     yield TimedRecord(int(phy_offsets[place]), record, is_in_wheel=True)

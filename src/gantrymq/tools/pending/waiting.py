@@ -16,7 +16,7 @@ from gantrymq.format.queue_entry import BLANK_UNIT_SIZE
 from gantrymq.store.queue.consume_queue import ConsumeQueue
 from gantrymq.store.queue.group_offsets import read_group_offsets
 from gantrymq.store.reader import StoreReader
-from gantrymq.tools.read.record_rows import MOST_AT_ONCE, Record, RecordRows
+from gantrymq.tools.read.record_rows import MAX_AT_ONCE, Record, RecordRows
 
 # report(step, done, total), in messages
 Report = Callable[[str, int, int], None]
@@ -93,7 +93,7 @@ class WaitingTopics:
         """The readable records of a queue from the offset ``begin`` on, without those before the begin of the log."""
         begin = offset = min(max(begin, queue.min_offset), queue.max_offset)
         while offset < queue.max_offset:
-            units = queue.entries(offset, min(queue.max_offset - offset, MOST_AT_ONCE))
+            units = queue.entries(offset, min(queue.max_offset - offset, MAX_AT_ONCE))
             if not len(units):
                 return
             kept = np.flatnonzero(units["size"] != BLANK_UNIT_SIZE)
@@ -106,7 +106,7 @@ class WaitingTopics:
             self.report_progress(step, offset - begin, queue.max_offset - begin)
 
     def at(self, phy_offsets: NDArray[np.int64], sizes: NDArray[np.int64]) -> Iterator[tuple[int, Record]]:
-        """Yield (index, record) for each readable record of these sizes at physical offsets, MOST_AT_ONCE at most."""
+        """Yield (index, record) for each readable record of these sizes at physical offsets, MAX_AT_ONCE at most."""
         begin = self.reader.log.min_offset
         for number, record in enumerate(self._rows.read(phy_offsets)):
             if record is not None and record.size == sizes[number]:

@@ -31,8 +31,8 @@ from gantrymq.store.log.log_reader import LogFile
 from gantrymq.store.log.record_batch import RecordBatch
 from gantrymq.store.queue.queue_listing import QueueName
 
-_MOST_AT_ONCE = 4096
-_MOST_BYTES = 32 << 20
+_MAX_AT_ONCE = 4096
+_MAX_BYTES = 32 << 20
 
 
 class RecordLookup:
@@ -53,7 +53,7 @@ class RecordLookup:
         for number, phy_offset in enumerate(phy_offsets.tolist(), 1):
             raws.append(self._raw(phy_offset))
             held += len(raws[-1])
-            if len(raws) == _MOST_AT_ONCE or held >= _MOST_BYTES or number == total:
+            if len(raws) == _MAX_AT_ONCE or held >= _MAX_BYTES or number == total:
                 yield np.arange(begin, number), self._batch(raws)
                 raws, held, begin = [], 0, number
 

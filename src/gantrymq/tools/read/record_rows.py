@@ -29,7 +29,7 @@ from gantrymq.model.message import PROPERTY_KEYS, PROPERTY_UNIQ_KEY
 from gantrymq.store.log.commit_log import CommitLog, fetch_record
 from gantrymq.store.log.mapped_file import MappedFile
 
-MOST_AT_ONCE = 2_048
+MAX_AT_ONCE = 2_048
 
 
 class Record(NamedTuple):
@@ -131,7 +131,7 @@ class RecordRows:
 
     def __init__(self, log: CommitLog, report_error: Callable[[str], None]) -> None:
         self._log, self._report_error = log, report_error
-        self._columns = new_columns(MOST_AT_ONCE)
+        self._columns = new_columns(MAX_AT_ONCE)
         self.errors: dict[str, None] = {}
 
     def at(self, offset: int) -> Record | None:
@@ -139,7 +139,7 @@ class RecordRows:
         return self.read(np.array([offset], np.int64))[0]
 
     def read(self, offsets: NDArray[np.int64]) -> list[Record | None]:
-        """The records at these physical offsets, at most ``MOST_AT_ONCE``; rising offsets are fastest."""
+        """The records at these physical offsets, at most ``MAX_AT_ONCE``; rising offsets are fastest."""
         cuts = np.flatnonzero(np.diff(offsets // self._log.file_size)) + 1
         records: list[Record | None] = []
         for begin, end in pairwise([0, *cuts.tolist(), len(offsets)]):

@@ -29,7 +29,7 @@ from gantrymq.tools.loss.queue_account import LostPlaces, Suspect
 from gantrymq.tools.read.queue_files import QueueFiles, as_units
 from gantrymq.tools.read.record_lookup import RecordClaim, RecordLookup, claims_at
 
-_MOST_HOLES = 100_000
+_MAX_HOLES = 100_000
 _NEIGHBOURS = 64
 _END_OF_LOG = 1 << 62
 
@@ -156,7 +156,7 @@ def _holes(files: QueueFiles) -> list[tuple[int, int, int]]:
     if not len(units):
         return []
     before, after = np.concatenate(([files.first == 0], real[:-1])), np.concatenate((real[1:], [False]))
-    single = np.flatnonzero(~real & before & after)[:_MOST_HOLES].tolist()
+    single = np.flatnonzero(~real & before & after)[:_MAX_HOLES].tolist()
     holes = [(files.first + row, int(places[row - 1]) if row else -1, int(places[row + 1])) for row in single]
     return [*holes, (files.end, int(places[-1]) if real[-1] else _END_OF_LOG, _END_OF_LOG)]
 
