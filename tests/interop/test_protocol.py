@@ -30,6 +30,7 @@ KINDS = {"String": str, "BoundaryType": str, "Integer": int, "int": int, "Long":
 NOT_REQUIRED_HERE = {
     ("GetAllTopicConfigRequestHeader", "topicSeq"),
     ("GetAllSubscriptionGroupRequestHeader", "groupSeq"),
+    ("EndTransactionRequestHeader", "msgId"),  # RocketMQ logs that it is missing, and ends the transaction
 }
 CALLERS_TIME = "invokeTime"  # RocketMQ's default is the time of the call; ours is 0 and the caller's to set
 
