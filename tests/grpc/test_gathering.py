@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from gantrymq.grpc.calls.gathering import ALONE_S, GATHER_S, MAX_ALONE_WAITS, Gathering
+from gantrymq.grpc.calls.gathering import ALONE_S, GATHER_S, MAX_ALONE_S, MAX_ALONE_WAITS, Gathering
 
 
 class ManualLoop:
@@ -107,5 +107,38 @@ def test_calls_that_follow_one_another_do_not_wait_for_long() -> None:
         assert not again.done()
         await loop.advance(GATHER_S)
         await again
+
+    asyncio.run(check())
+
+
+async def waits_one_at_a_time(loop: ManualLoop, calls: Gathering, seconds: float) -> int:
+    """How many calls wait, of a client that sends each one a millisecond after the last one."""
+    waits, end_s = 0, loop.now_s + seconds
+    while loop.now_s < end_s:
+        call = begin(calls)
+        await settle()
+        if not call.done():
+            waits += 1
+            await loop.advance(GATHER_S)
+        await call
+        await loop.advance(0.001)
+    return waits
+
+
+def test_calls_one_at_a_time_wait_less_often_until_some_arrive_together() -> None:
+    async def check() -> None:
+        loop = ManualLoop()
+        calls = Gathering(cast(asyncio.AbstractEventLoop, loop))
+        at_first = await waits_one_at_a_time(loop, calls, MAX_ALONE_S)
+        await waits_one_at_a_time(loop, calls, MAX_ALONE_S)
+        later = await waits_one_at_a_time(loop, calls, MAX_ALONE_S)
+        assert 0 < later <= 2 * MAX_ALONE_WAITS < at_first
+        await loop.advance(MAX_ALONE_S)
+        await calls.turn()
+        together = [begin(calls), begin(calls)]
+        await settle()
+        await loop.advance(GATHER_S)
+        await asyncio.gather(*together)
+        assert await waits_one_at_a_time(loop, calls, MAX_ALONE_S) > 2 * MAX_ALONE_WAITS
 
     asyncio.run(check())
