@@ -7,12 +7,14 @@ from uuid import uuid4
 
 import grpc
 import pytest
+from client_cases import eventually
 
+from gantrymq import AdminClient
 from gantrymq.client.runtime.loop_thread import LoopThread
 from gantrymq.config.proxy_settings import ProxyConfig
 from gantrymq.embedded.broker import EmbeddedBroker
 from gantrymq.embedded.proxy import Proxy
-from gantrymq.errors import ConfigError
+from gantrymq.errors import ConfigError, MQBrokerError, MQClientError
 from gantrymq.grpc.protocol import messages
 from gantrymq.grpc.protocol.codes import Code, MessageType, TransactionResolution
 from grpc_client import GrpcClient, message
@@ -20,7 +22,8 @@ from grpc_client import GrpcClient, message
 
 @pytest.fixture(scope="module")
 def address(broker: EmbeddedBroker) -> Iterator[str]:
-    proxy, loop = Proxy(ProxyConfig(namesrv_addr=broker.namesrv, grpc_server_port=0)), LoopThread("proxy")
+    config = ProxyConfig(namesrv_addr=broker.namesrv, grpc_server_port=0, producer_heartbeat_s=1)
+    proxy, loop = Proxy(config), LoopThread("proxy")
     loop.run(proxy.start())
     yield proxy.address
     loop.close(proxy.shutdown())
@@ -56,6 +59,26 @@ def test_an_undecided_transaction_is_checked(broker: EmbeddedBroker, client: Grp
     assert (check.transaction_id, check.message.body) == (entry.transaction_id, b"orphan")
     assert client.end_transaction(topic, entry, TransactionResolution.COMMIT, checked=True).status.code == Code.OK
     broker.wait_for_messages(topic, 1)
+
+
+def test_a_producer_that_has_left_is_unregistered(broker: EmbeddedBroker, address: str) -> None:
+    """A broker closes the connection of a producer that sends no more heartbeats, and all clients share it."""
+    topic = f"t-{uuid4().hex[:12]}"
+    broker.create_topic(topic, message_type="TRANSACTION")
+    with AdminClient(broker.namesrv) as admin:
+        with GrpcClient(address) as leaving:
+            leaving.be_producer(topic)
+            eventually(lambda: has_producers(admin, topic), "the proxy is registered as a producer")
+            leaving.call("NotifyClientTermination", messages.NotifyClientTerminationRequest())
+        eventually(lambda: not has_producers(admin, topic), "the proxy is no longer registered as a producer")
+
+
+def has_producers(admin: AdminClient, topic: str) -> bool:
+    """Whether the broker knows a producer of transactions. The group of the proxy's heartbeats is the topic."""
+    try:
+        return bool(admin.producer_connection(topic, topic).connection_set)
+    except (MQBrokerError, MQClientError):
+        return False
 
 
 def test_an_unknown_topic_and_the_broker_of_a_forged_handle(client: GrpcClient) -> None:

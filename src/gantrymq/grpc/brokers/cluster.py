@@ -32,7 +32,10 @@ from gantrymq.remoting.bodies.topic import TopicConfig
 from gantrymq.remoting.body import decode_body
 from gantrymq.remoting.codes import RequestCode, ResponseCode
 from gantrymq.remoting.command import RemotingCommand
-from gantrymq.remoting.headers.consumer import GetSubscriptionGroupConfigRequestHeader
+from gantrymq.remoting.headers.consumer import (
+    GetSubscriptionGroupConfigRequestHeader,
+    UnregisterClientRequestHeader,
+)
 from gantrymq.remoting.headers.topic import GetTopicConfigRequestHeader
 from gantrymq.remoting.transport.channel import Channel
 from gantrymq.remoting.transport.client import RemotingClient
@@ -116,11 +119,17 @@ class _RemoteLink:
 
 
 class _Producers:
-    """The producers of transactions by topic, and the heartbeats in their name."""
+    """The producers of transactions by topic, and the heartbeats in their name.
+
+    A broker that gets no more heartbeats of a topic closes their connection after two minutes (ProducerManager), and
+    that is the connection of all clients. So a topic without producers is unregistered at the next heartbeats, and
+    again at later ones if a broker does not answer. RocketMQ's proxy only stops the heartbeats.
+    """
 
     def __init__(self, brokers: ClusterBrokers) -> None:
         self._brokers, self._client_id = brokers, f"gantrymq-proxy@{uuid4().hex}"
         self._links: dict[str, dict[_RemoteLink, None]] = {}
+        self._registered: dict[str, dict[str, Caller]] = {}  # by topic and address, with the last heartbeat's caller
         self._turn = 0
 
     async def register(self, link: _RemoteLink) -> None:
@@ -141,27 +150,53 @@ class _Producers:
                 self._links.pop(topic, None)
 
     async def beat_all(self) -> None:
-        """Send the heartbeats of all topics."""
+        """Send the heartbeats of all topics that have producers, and unregister the others."""
         for topic, links in list(self._links.items()):
             if links:
                 await self._beat(topic, next(reversed(links)))
+        for topic in list(self._registered):
+            if topic not in self._links:
+                await self._unregister(topic, keep=())
 
     async def _beat(self, topic: str, link: _RemoteLink) -> None:
         caller = link.caller
         assert caller is not None, "a link has had a heartbeat"
         try:
-            config = await self._brokers.topic(caller, topic)
-            if message_type_of(config) not in _TRANSACTIONAL:
-                return
-            route = await self._brokers.route(caller, topic)
+            addresses = await self._brokers_of_transactions(caller, topic)
             body = HeartbeatData(client_id=self._client_id)
             body.producer_data_set = [ProducerData(group_name=topic)]
-            for broker in route.brokers if route is not None else ():
-                if MASTER_ID in broker.broker_addrs:
-                    command = RemotingCommand(RequestCode.HEART_BEAT, body=body.encode())
-                    await self._brokers.send(broker.broker_addrs[MASTER_ID], caller, command, _TIMEOUT_MS)
+            for address in addresses:
+                self._registered.setdefault(topic, {})[address] = caller
+                command = RemotingCommand(RequestCode.HEART_BEAT, body=body.encode())
+                await self._brokers.send(address, caller, command, _TIMEOUT_MS)
         except GantrymqError as error:
             log.warning("a broker was not told of a producer", topic=topic, reason=str(error))
+        else:
+            await self._unregister(topic, keep=addresses)
+
+    async def _brokers_of_transactions(self, caller: Caller, topic: str) -> list[str]:
+        """The addresses of the masters of a topic; none if the topic is not for transactions."""
+        if message_type_of(await self._brokers.topic(caller, topic)) not in _TRANSACTIONAL:
+            return []
+        route = await self._brokers.route(caller, topic)
+        brokers = route.brokers if route is not None else ()
+        return [broker.broker_addrs[MASTER_ID] for broker in brokers if MASTER_ID in broker.broker_addrs]
+
+    async def _unregister(self, topic: str, keep: Sequence[str]) -> None:
+        """Tell the brokers that are not in ``keep`` that a topic has no producers here."""
+        registered = self._registered.pop(topic, {})
+        kept = {address: caller for address, caller in registered.items() if address in keep}
+        if kept:
+            self._registered[topic] = kept
+        for address in [one for one in registered if one not in kept]:
+            asked = UnregisterClientRequestHeader(client_id=self._client_id, producer_group=topic)
+            try:
+                await self._brokers.send(address, registered[address], RemotingCommand.request(asked), _TIMEOUT_MS)
+            except RemotingConnectError:
+                continue  # without a connection the broker has no producer of it
+            except GantrymqError as error:
+                log.warning("a broker was not told that a producer has left", topic=topic, reason=str(error))
+                self._registered.setdefault(topic, {}).setdefault(address, registered[address])
 
     def check(self, channel: Channel, request: RemotingCommand) -> None:
         """Ask a producer about a transaction, each in its turn."""
