@@ -123,7 +123,7 @@ class _Producers:
 
     A broker that gets no more heartbeats of a topic closes their connection after two minutes (ProducerManager), and
     that is the connection of all clients. So a topic without producers is unregistered at the next heartbeats, and
-    again at later ones if a broker does not answer. RocketMQ's proxy only stops the heartbeats.
+    again at later ones if a broker does not answer. RocketMQ's proxy has another connection for these heartbeats.
     """
 
     def __init__(self, brokers: ClusterBrokers) -> None:
