@@ -83,6 +83,7 @@ def answers(java: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
         with server_of(kind, tmp_path_factory) as server, await_broker(server.namesrv) as admin:
             return played(server.endpoints, admin)
 
+    tmp_path_factory.getbasetemp()  # made here, because its first call empties the directory
     with ThreadPoolExecutor(len(SERVERS)) as threads:
         return dict(zip(SERVERS, threads.map(play, SERVERS), strict=True))
 
