@@ -18,14 +18,13 @@ import grpc
 from google.protobuf.json_format import MessageToDict
 
 from gantrymq import AdminClient
-from gantrymq.errors import MQClientError
 from gantrymq.grpc.protocol import messages
 from gantrymq.grpc.protocol.codes import ClientType, Code, MessageType
 from gantrymq.grpc.protocol.messages import set_ms
 from gantrymq.remoting.bodies.group import ExponentialRetryPolicy, GroupRetryPolicy, SubscriptionGroupConfig
 from grpc_client import GrpcClient, message
 
-from .scene import eventually
+from .scene import carry_out, eventually
 
 Answers = Iterator[tuple[str, str]]
 
@@ -65,7 +64,7 @@ class Stage:
         for name, permission in PERMISSIONS.items():
             self.topic(name, perm=permission)
         for name, config in GROUPS.items():
-            self._tell(partial(self.admin.create_subscription_group, name, config))
+            carry_out(partial(self.admin.create_subscription_group, name, config))
         client = self.client()
         for name in TYPES:
             request = messages.QueryRouteRequest()
@@ -82,7 +81,7 @@ class Stage:
             "perm": perm,
             "attributes": attributes or {},
         }
-        self._tell(partial(self.admin.create_topic, name, **settings))
+        carry_out(partial(self.admin.create_topic, name, **settings))
 
     def client(self, client_id: str = "") -> GrpcClient:
         return self.clients.enter_context(GrpcClient(self.endpoints, client_id))
@@ -92,18 +91,6 @@ class Stage:
         made = self.client()
         made.be_consumer(group, *topics, kind=kind)
         return made
-
-    def _tell(self, order: Callable[[], None]) -> None:
-        """Carry out an order. A real broker on a busy machine loses its route now and then."""
-
-        def carry_out() -> bool:
-            try:
-                order()
-            except MQClientError:
-                return False
-            return True
-
-        eventually(carry_out, bool)
 
 
 def settings(stage: Stage) -> Answers:

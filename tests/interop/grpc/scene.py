@@ -53,7 +53,7 @@ class Scene:
         name = wrap_namespace(namespace, f"{self.case}-{self.sdk}{suffix}")
         attributes = {"+message.type": kind}
         settings: dict[str, Any] = {"read_queue_nums": queues, "write_queue_nums": queues, "attributes": attributes}
-        self._tell(lambda: self.admin.create_topic(name, **settings))
+        carry_out(lambda: self.admin.create_topic(name, **settings))
         return name
 
     def group(self, suffix: str = "", *, orderly: bool = False, retries: int = 16) -> str:
@@ -63,7 +63,7 @@ class Scene:
         config = SubscriptionGroupConfig(
             consume_message_orderly=orderly, retry_max_times=retries, group_retry_policy=policy
         )
-        self._tell(lambda: self.admin.create_subscription_group(name, config))
+        carry_out(lambda: self.admin.create_subscription_group(name, config))
         return name
 
     def producer(self, *topics: str, **options: Any) -> Producer:
@@ -101,18 +101,6 @@ class Scene:
             return everything(self.server.namesrv, topic)
         except MQClientError:
             return []
-
-    def _tell(self, order: Callable[[], None]) -> None:
-        """Carry out an order of the administration. A real broker on a busy machine loses its route now and then."""
-
-        def carry_out() -> bool:
-            try:
-                order()
-            except MQClientError:
-                return False
-            return True
-
-        eventually(carry_out, bool)
 
     def _name(self, kind: str) -> str:
         return f"{self.case}-{kind}-{next(self._numbers)}"
@@ -263,6 +251,19 @@ def everything(namesrv: str, topic: str) -> list[StoredMessage]:
             for pulled in client.read(queue, client.min_offset(queue), client.max_offset(queue))
             for message in decode_records(pulled.records)
         ]
+
+
+def carry_out(order: Callable[[], None]) -> None:
+    """Carry out an order of the administration. A real broker on a busy machine loses its route now and then."""
+
+    def is_carried_out() -> bool:
+        try:
+            order()
+        except MQClientError:
+            return False
+        return True
+
+    eventually(is_carried_out, bool)
 
 
 def eventually(get: Callable[[], T], enough: Callable[[T], object], seconds: float = SECONDS) -> T:
